@@ -17,6 +17,7 @@ from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import CalibrationStatus, HostInfo
+from amp_nova.agent.publish.web_server import Settings, WebServer
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost
@@ -64,7 +65,8 @@ class Agent:
         status.counters = {("perf", ""): 1}
         status.lease = LeaseStatus(9.5, 0)
         status.threads = (ThreadStatus("exporter", 0, time.time()),)
-        self.address, self.port = self.exporter.start_http("127.0.0.1", 0)
+        server = WebServer(self.exporter.routes, Settings("127.0.0.1")).bind()
+        self.address, self.port = server.bind_addr
 
     def second(self) -> None:
         """Let a simulated second pass, with one cycle at its end."""

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 
 from amp_nova.agent.state import policy_runner
-from amp_nova.agent.state.policy_runner import PolicySettings, VcpuHistory
+from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState
 from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import parse
+from amp_nova.policies.api import VcpuView
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Runner:
 
     def __init__(self, policy, interval_s, **settings):
         self.settings = PolicySettings(interval_s, **settings)
-        self.state = policy_runner.begin(policy, self.settings)
+        self.state = PolicyState(policy)
 
     def entitlements(self, host, excluded=()):
         """What all vCPUs are entitled to after this cycle."""
@@ -48,8 +49,13 @@ class Runner:
         found = entitle(instances, context)
         weights = {i.resource: i.booking.weight for i in instances}
         before = self.state
+        none = frozenset()
         self.state = policy_runner.decide(
-            before, self.settings, seen, found, lambda key: VcpuHistory(weight=weights[key[0]])
+            before,
+            self.settings,
+            seen,
+            found,
+            lambda key, _topology: VcpuView(key, none, none, weights[key[0]]),
         )
         placed = policy_runner.with_places(found, self.state.places, self.state.policy.name)
         return policy_runner.let_go(placed, before, self.state)

@@ -5,7 +5,6 @@ Ips, asks the controller (``control.ips_controller``), and writes the limits tha
 decides which vCPUs those are, and where they run.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -114,7 +113,6 @@ class FastLoop:
         self._sensor, self._actuator = sensor, actuator
         self._controller = ips_controller.CONTROLLERS[settings.controller]
         self._vcpus: dict[VcpuKey, _Vcpu] = {}
-        self._agenda: defaultdict[int, dict[VcpuKey, _Vcpu]] = defaultdict(dict)
         self.sp_s = settings.sp_s
         self.tick_s = settings.sp_s / ips_controller.TICKS
         """Time between two samples."""
@@ -128,21 +126,14 @@ class FastLoop:
     @property
     def next_tick(self) -> int:
         """After how many ticks a vCPU is due: the ticks before that would do nothing."""
-        return max(1, min(self._agenda, default=0) - self._tick)
+        return max(1, min((v.tick for v in self._vcpus.values()), default=0) - self._tick)
 
     def follow(self, targets: Mapping[VcpuKey, Target], limits: Bandwidths) -> None:
         """Control exactly these vCPUs from now on; ``limits``: those in force."""
         new = targets.keys() - self._vcpus.keys()
         self._vcpus = {key: self._taken_over(key, now, limits[key]) for key, now in targets.items()}
-        self._agenda.clear()
-        self._schedule(self._vcpus)
         for key, sample in (self._sensor.sample(new) if new else {}).items():
             self._vcpus[key].begin(sample)
-
-    def _schedule(self, vcpus: Mapping[VcpuKey, _Vcpu]) -> None:
-        """Enter vCPUs for the ticks in which they are sampled next."""
-        for key, vcpu in vcpus.items():
-            self._agenda[vcpu.tick][key] = vcpu
 
     def _taken_over(self, key: VcpuKey, now: Target, limit: Bandwidth) -> _Vcpu:
         """A vCPU, updated with the core type and the limit that the last cycle gave it."""
@@ -166,17 +157,13 @@ class FastLoop:
         ``next_tick``.
         """
         self._tick += ticks
-        passed = [at for at in self._agenda if at <= self._tick]
-        due = {key: vcpu for at in passed for key, vcpu in self._agenda[at].items()}
+        due = {key: vcpu for key, vcpu in self._vcpus.items() if vcpu.tick <= self._tick}
         samples = self._sensor.sample(due)
         wanted = {
             key: ips_controller.limit(vcpu.state.share)
             for key, vcpu in due.items()
             if self._add(vcpu, samples.get(key))
         }
-        for at in passed:  # only now: after a failure in between they are still due
-            del self._agenda[at]
-        self._schedule(due)
         return self._write(wanted, limits)
 
     def finish(self, limits: Bandwidths) -> Throttled:

@@ -1,16 +1,15 @@
-"""Threads beside the control loop: each is restarted if it ends, and replaced if it hangs.
+"""Threads beside the control loop. One that ends is restarted; one that hangs is reported.
 
-A thread cannot be killed, so one that hangs is abandoned. With too many abandoned threads the agent
-stops feeding systemd's watchdog, which restarts the whole agent.
+A thread cannot be killed. While one hangs, the agent does not feed systemd's watchdog, which then
+restarts the whole agent; limits stay in force meanwhile.
 """
 
 import logging
+import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from tenacity import RetryCallState, Retrying, stop_when_event_set, wait_random_exponential
 
 LOG = logging.getLogger(__name__)
 SILENT_S = 120.0
@@ -18,7 +17,6 @@ SILENT_S = 120.0
 BACK_OFF_S, BACK_OFF_MAX_S = 2.0, 60.0
 """Longest wait after a first failure, and after many. The bound doubles with each failure, and the
 wait is random below it, so that the agents of a cloud do not all return at once."""
-ABANDONED_MAX = 3
 WAIT_MAX_S = 5.0
 """Longest time that a waiting thread spends between two heartbeats."""
 
@@ -32,22 +30,51 @@ class ThreadStatus:
     last_success_s: float | None
 
 
-class Heartbeat:
-    """How one run of a thread reports: ``beat`` that it is alive, ``success`` that it did work."""
+class HelperThread:
+    """One helper thread: runs ``work``, which returns once ``beat`` says not to go on."""
 
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-        self.beat_s = time.monotonic()
-        self.last_success_s: float | None = None
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self.name = name
+        self._work = work
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._ended = threading.Event()
+        self._beat_s = 0.0
+        self._last_success_s: float | None = None
+        self._restarts = 0
+
+    @property
+    def status(self) -> ThreadStatus:
+        """Its name, restarts and last success."""
+        return ThreadStatus(self.name, self._restarts, self._last_success_s)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has not reported for too long."""
+        return self._thread.is_alive() and time.monotonic() - self._beat_s > SILENT_S
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell the thread to end, without waiting for that."""
+        self._ended.set()
 
     def beat(self) -> bool:
         """Report; to be called at least every ``SILENT_S``. Returns whether to go on."""
-        self.beat_s = time.monotonic()
-        return not self.ended.is_set()
+        self._beat_s = time.monotonic()
+        return not self._ended.is_set()
 
     def success(self) -> None:
         """Report that the work was done: a report was sent, or an inventory is up to date."""
-        self.last_success_s = time.time()
+        self._last_success_s = time.time()
+
+    def pause(self, seconds: float) -> None:
+        """Wait, with heartbeats, but not after the thread has been told to end."""
+        until_s = time.monotonic() + seconds
+        while self.beat() and (left_s := until_s - time.monotonic()) > 0:
+            self._ended.wait(min(left_s, WAIT_MAX_S))
 
     def persist(self, attempt: Callable[[], None], failing: str) -> bool:
         """Retry ``attempt`` until it succeeds, with exponential back-off and jitter.
@@ -55,112 +82,42 @@ class Heartbeat:
         Returns ``False`` if the thread was told to end first. ``failing`` begins the log message
         of the first failure.
         """
+        failures = 0
+        while self.beat():
+            failure: Exception | None = None
+            try:
+                attempt()
+            except Exception as exc:  # noqa: BLE001 - whatever fails, it is retried
+                failure = exc
+            if failure is None:
+                if failures:
+                    LOG.info("it succeeded after %d attempts", failures + 1)
+                return True
+            # Not while it is handled, when oslo.log would add it to each line.
+            if not failures:
+                LOG.error("%s: %s; retrying until it succeeds", failing, _one_line(failure))
+            failures += 1
+            LOG.debug("attempt %d failed", failures, exc_info=failure)
+            self.pause(_back_off_s(failures))
+        return False
 
-        def failed(state: RetryCallState) -> None:
-            error = state.outcome.exception() if state.outcome else None
-            if state.attempt_number == 1:
-                LOG.error("%s: %s; retrying until it succeeds", failing, _one_line(error))
-            LOG.debug("attempt %d failed", state.attempt_number, exc_info=error)
-
-        def sleep(seconds: float) -> None:
-            self.pause(seconds)
-
-        retrying = Retrying(
-            sleep=sleep,
-            stop=stop_when_event_set(self.ended),
-            wait=wait_random_exponential(multiplier=BACK_OFF_S, max=BACK_OFF_MAX_S),
-            before_sleep=failed,
-            retry_error_callback=lambda _state: None,
-        )
-        retrying(attempt)
-        if self.ended.is_set():
-            return False
-        if retrying.statistics.get("attempt_number", 1) > 1:
-            LOG.info("it succeeded after %s attempts", retrying.statistics["attempt_number"])
-        return True
-
-    def pause(self, seconds: float) -> bool:
-        """Wait, with heartbeats; returns whether to go on."""
-        until_s = time.monotonic() + seconds
-        while self.beat() and (left_s := until_s - time.monotonic()) > 0:
-            self.ended.wait(min(left_s, WAIT_MAX_S))
-        return not self.ended.is_set()
-
-
-class HelperThread:
-    """One helper thread: runs ``work``, which returns once its heartbeat says not to go on."""
-
-    def __init__(self, name: str, work: Callable[[Heartbeat], None]) -> None:
-        self.name = name
-        self._work = work
-        self._heartbeat = Heartbeat()
-        self._thread: threading.Thread | None = None
-        self._abandoned: list[threading.Thread] = []
-        self._restarts = 0
-        self._due_s = 0.0
-        self._back_off_s = 1.0
-
-    @property
-    def status(self) -> ThreadStatus:
-        """Its name, restarts and last success."""
-        return ThreadStatus(self.name, self._restarts, self._heartbeat.last_success_s)
-
-    def start(self) -> None:
-        """Start the thread with a new heartbeat."""
-        before, self._heartbeat = self._heartbeat, Heartbeat()
-        self._heartbeat.last_success_s = before.last_success_s
-        self._thread = threading.Thread(
-            target=self._run, args=(self._heartbeat,), name=self.name, daemon=True
-        )
-        self._thread.start()
-
-    def supervise(self) -> bool:
-        """Restart the thread if it ended or hangs; ``False`` if too many have been abandoned."""
-        now_s, thread = time.monotonic(), self._thread
-        if thread is None:
-            return True
-        if thread.is_alive() and now_s - self._heartbeat.beat_s <= SILENT_S:
-            if now_s - self._due_s > BACK_OFF_MAX_S:
-                self._back_off_s = 1.0
-            return True
-        self._abandoned = [t for t in self._abandoned if t.is_alive()]
-        if thread.is_alive() and len(self._abandoned) >= ABANDONED_MAX:
-            return False
-        if now_s >= self._due_s:
-            self._replace(thread, now_s)
-        return True
-
-    def stop(self) -> None:
-        """Tell the thread to end, without waiting for that."""
-        self._thread = None
-        self._heartbeat.ended.set()
-
-    def _replace(self, thread: threading.Thread, now_s: float) -> None:
-        self._heartbeat.ended.set()
-        what = "ended"
-        if thread.is_alive():
-            what = f"has not reported for {SILENT_S:g} s"
-            self._abandoned.append(thread)
-        self._restarts += 1
-        LOG.error(
-            "the thread '%s' %s; it is restarted (%d so far)", self.name, what, self._restarts
-        )
-        self._due_s = now_s + self._back_off_s
-        self._back_off_s = min(2 * self._back_off_s, BACK_OFF_MAX_S)
-        self.start()
-
-    def _run(self, heartbeat: Heartbeat) -> None:
-        try:
-            self._work(heartbeat)
-        except Exception:  # the last resort: supervise() restarts the thread
-            LOG.exception("the thread '%s' failed", self.name)
+    def _run(self) -> None:
+        while self.beat():
+            try:
+                self._work()
+            except Exception:  # the last resort: it is restarted
+                LOG.exception("the thread '%s' failed", self.name)
+            if self.beat():
+                self._restarts += 1
+                what = "the thread '%s' ended; it is restarted (%d so far)"
+                LOG.error(what, self.name, self._restarts)
+                self.pause(_back_off_s(self._restarts))
 
 
-def _one_line(error: BaseException | None) -> str:
+def _back_off_s(failures: int) -> float:
+    """A random wait after so many failures."""
+    return random.uniform(0.0, min(BACK_OFF_MAX_S, BACK_OFF_S * 2.0 ** min(failures - 1, 9)))
+
+
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def supervise(threads: Iterable[HelperThread]) -> bool:
-    """Restart threads that ended or hang; ``False`` if that no longer helps for one of them."""
-    well = [thread.supervise() for thread in threads]
-    return all(well)

@@ -7,7 +7,7 @@ These are read back every time, and an affinity that something else has set is l
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,14 +27,11 @@ FOREIGN = "something else sets the affinity of its I/O threads"
 
 @dataclass(frozen=True, slots=True)
 class IoSettings:
-    """How I/O work is handled; see the options ``io_work`` and ``io_sensitive``."""
+    """How I/O work is handled; see the option ``io_work``."""
 
     work: str = "report"
-    sensitive_fast: bool = False
     interval_s: float = IO_CYCLES
-    rule: Rule = field(default_factory=Rule)
     repairs_max: int = 3
-    dry_run: bool = False
 
 
 class IoDomain(NamedTuple):
@@ -57,7 +54,7 @@ class IoDomain(NamedTuple):
 class IoReport(NamedTuple):
     """The domains after the last interval, and counts since the agent started.
 
-    ``moves``: moves of domains, by destination (``slow``, ``fast`` or ``home``); ``failures``:
+    ``moves``: moves of domains, by destination (``slow`` or ``home``); ``failures``:
     failed moves by reason; ``drift``: how often something else changed a domain's affinities.
     """
 
@@ -105,8 +102,7 @@ class IoWork:
         self._moves: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._drift = 0
-        stay = settings.work == "slow" and not settings.dry_run
-        self._restoring = not stay and marker is not None and marker.exists()
+        self._restoring = settings.work != "slow" and marker is not None and marker.exists()
 
     def due(self, now_s: float) -> bool:
         """Whether ``step`` would do anything."""
@@ -133,7 +129,7 @@ class IoWork:
         self._states = {r: s for r, s in self._states.items() if r in present}
         lines: list[str] = []
         domains = tuple([self._domain(r, cores, paused, now_s, lines) for r in readings])
-        if self._restoring and not self._settings.dry_run and self._marker is not None:
+        if self._restoring and self._marker is not None:
             self._marker.unlink(missing_ok=True)
             self._restoring = False
         if self._settings.work != "off":
@@ -160,8 +156,8 @@ class IoWork:
             used = io_overlap.use(before, reading)
             state.freed_s += io_overlap.freed_s(before, reading, slow_pcpus, speed) or 0.0
         note = reading.failure or self._excluded(state, reading, topology, paused, now_s)
-        moves = note is None and self._settings.work == "slow" and not self._settings.dry_run
-        state.case = io_overlap.judge(state.case, used, self._settings.rule, now_s, moves=moves)
+        moves = note is None and self._settings.work == "slow"
+        state.case = io_overlap.judge(state.case, used, Rule(), now_s, moves=moves)
         if note is None:
             note = self._move(state, reading, topology, lines)
         if note != state.note and note not in (None, *paused.values()):
@@ -203,11 +199,9 @@ class IoWork:
         self, state: _State, reading: IoReading, topology: Topology, lines: list[str]
     ) -> str | None:
         """Set the affinities of a domain's threads; returns the error message if that fails."""
-        fast = self._settings.sensitive_fast
         if self._settings.work == "slow":
             state.expected = {
-                t.tid: io_overlap.wanted(t, topology, state.case, sensitive_fast=fast)
-                for t in reading.threads
+                t.tid: io_overlap.wanted(t, topology, state.case) for t in reading.threads
             }
         elif self._restoring:
             state.expected = {t.tid: t.home for t in reading.threads}
@@ -216,10 +210,6 @@ class IoWork:
         wanted = state.expected
         moved = {t.tid: wanted[t.tid] for t in reading.threads if t.pcpus != wanted[t.tid]}
         if not moved:
-            return None
-        if self._settings.dry_run:
-            lines.append(_line(reading, moved, state.case))
-            state.expected = None
             return None
         if self._marker is not None and not self._restoring:
             self._marker.touch()
@@ -230,7 +220,7 @@ class IoWork:
             return failure.message
         # Threads that started since the last reading are moved without a log line.
         if state.reading is None or moved.keys() & {t.tid for t in state.reading.threads}:
-            self._moves["slow" if state.case.insensitive else "fast" if fast else "home"] += 1
+            self._moves["slow" if state.case.insensitive else "home"] += 1
             lines.append(_line(reading, moved, state.case))
         return None
 
@@ -250,9 +240,9 @@ def because(report: IoReport | None, resource: str) -> list[str]:
     for domain in domains:
         usage = domain.use.combined_ratio if domain.use else None
         kind = "insensitive" if domain.case.insensitive else "sensitive"
-        shown = "unknown" if usage is None else f"{usage:.0%} (above 100 %: insensitive)"
+        percent = "unknown" if usage is None else f"{usage:.0%} (above 100 %: insensitive)"
         where = "kept off fast cores" if domain.slow else "where its definition allows"
-        lines.append(f"Its Combined Usage is {shown}; its I/O work is {kind} to core speed.")
+        lines.append(f"Its Combined Usage is {percent}; its I/O work is {kind} to core speed.")
         lines.append(f"Its I/O threads are {where}.")
         if domain.case.effect_ratio is not None:
             lines.append(f"On slow cores it kept {domain.case.effect_ratio:.0%} of its throughput.")

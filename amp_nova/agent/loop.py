@@ -21,7 +21,7 @@ from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target, Throttled
 from amp_nova.agent.state import bookings, policy_runner
 from amp_nova.agent.state.bookings import Bookings
 from amp_nova.agent.state.memo import Memo
-from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState, VcpuHistory
+from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState
 from amp_nova.control import foreign_changes, homes, ips_controller, limit
 from amp_nova.control.changes import changes, safe_states
 from amp_nova.control.context import Context, Packed, Terms
@@ -33,12 +33,13 @@ from amp_nova.model import allocation
 from amp_nova.model.allocation import Allocations, Changes, Failure, Outcome, in_force
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Observation, VcpuKey
-from amp_nova.model.topology import CoreType
-from amp_nova.policies.api import Policy
+from amp_nova.model.topology import CoreType, Topology
+from amp_nova.policies.api import Policy, VcpuView
 from amp_nova.policies.none import NonePolicy
 from amp_nova.ports import Actuator, Sensor
 from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
+from amp_nova.profiling.speedup import hinted_speedup
 
 LOG = logging.getLogger(__name__)
 OBSERVING = Failure("observe", "[agent] mode = observe")
@@ -100,9 +101,8 @@ class Loop:
         self._stopwatch = stopwatch
         self._observing = OBSERVING if settings.dry_run else None
         self._memo = Memo(enabled=settings.memoize)
-        begun = policy_runner.begin(policy or NonePolicy(), settings.policy)
         self._state = State(
-            begun,
+            PolicyState(policy or NonePolicy()),
             profiles=Profiles(settings.profiles),
             accounts=Accounts(whole=settings.accounts),
         )
@@ -301,18 +301,21 @@ def _totals(state: State) -> Totals:
     return replace(state.totals, plans_rejected=rejected, drift=drift)
 
 
-def _history(state: State, key: VcpuKey) -> VcpuHistory:
-    """What a policy may know about a vCPU."""
+def _history(state: State, key: VcpuKey, topology: Topology) -> VcpuView:
+    """What a policy may know of a vCPU from all cycles so far."""
     profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
     measured = profile.sampled or profile.speedup
-    return VcpuHistory(
-        profile.per_ref_ns if profile.ipc is None else profile.ipc,
-        None if measured is None else measured.value,
-        state.accounts.cpu_s(key),
-        profile.sampled is not None,
-        booking.efficiency,
+    return VcpuView(
+        key,
+        frozenset(),
+        frozenset(),
         booking.weight,
-        booking.parallel is True,
+        ipc=profile.per_ref_ns if profile.ipc is None else profile.ipc,
+        speedup=None if measured is None else measured.value,
+        sampled=profile.sampled is not None,
+        hint=hinted_speedup(booking.efficiency, topology),
+        cpu_s=state.accounts.cpu_s(key),
+        parallel=booking.parallel is True,
     )
 
 

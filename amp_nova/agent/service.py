@@ -15,7 +15,7 @@ from amp_nova.agent import settings as settings_
 from amp_nova.agent import wiring
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.guarding import Guarding
-from amp_nova.agent.io_work import IoWork, because
+from amp_nova.agent.io_work import because
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import control_socket, release, status
 from amp_nova.agent.operator.instances import resolve
@@ -54,15 +54,14 @@ class Service:
         self.sensor = wiring.make_sensor(conf, self._wake)
         settings = settings_.read(conf, dry_run=dry_run)
         self._guarding: Guarding | None = None
-        self._dry_run = dry_run
         self._pauses = Pauses(Path(conf.agent.state_path))
         self._writer = wiring.make_writer(conf, self.sensor, self._lost)
         self.loop = Loop(self, self._writer, settings, wiring.policy(conf))
         self._observing = conf.agent.mode == "observe"
-        self.io = self._make_io_work()
+        self.io = wiring.make_io_work(conf, self.sensor, observe=self._observing)
         self.publishers = Publishers(
             conf,
-            self.sensor.hypervisor,
+            self.sensor.hypervisor.hostname,
             functools.partial(wiring.calibrated, conf),
             wiring.expected_source(conf),
         )
@@ -70,12 +69,6 @@ class Service:
         """The record of the last cycle."""
         self._ticked_s = 0.0
         """When the fast loop last ran."""
-        self._not_made: list[str] = []
-        """The changes that the last cycle would have made if it did not only observe."""
-
-    def _make_io_work(self) -> IoWork:
-        dry_run, observe = self._dry_run, self._observing
-        return wiring.make_io_work(self._conf, self.sensor, dry_run=dry_run, observe=observe)
 
     def observe(self) -> Observation:
         """Read the host for the loop; where a vCPU ran last matters if nothing keeps it there."""
@@ -122,24 +115,12 @@ class Service:
         cycle, lines, state_path = self.last, [], Path(self._conf.agent.state_path)
         if cycle is not None and self.io.due(cycle.time_ns / 1e9):
             with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
-                if self._lost() and not self._dry_run:
+                if self._lost():
                     return []
                 # Read under the lock: an instance may have been paused since it was observed.
                 paused = self._pauses.current()
                 lines = self.io.step(cycle.topology, paused, cycle.time_ns / 1e9)
         return lines
-
-    def poll_io_twice(self, between_s: float = 1.0) -> list[str]:
-        """The I/O threads that a dry run would move, one line per domain.
-
-        Takes two readings ``between_s`` apart, because usage is their difference.
-        """
-        if self._conf.agent.io_work != "slow":
-            return []
-        self.poll_io()
-        time.sleep(between_s)
-        self.once()
-        return self.poll_io()
 
     def run(self) -> None:
         """Run until a signal stops it; limits stay in force and are right without the agent."""
@@ -150,7 +131,6 @@ class Service:
                 self.sensor.hypervisor.limit_wait(LIBVIRT_SHARE * self._conf.agent.cycle_s)
                 self.publishers.serve()
                 with self._wake.signals():
-                    self._systemd.begin(self._conf.agent.cycle_s)
                     gc.freeze()  # what has been imported stays: do not examine it again and again
                     gc.set_threshold(COLLECT_EVERY)
                     self._cycles(guarding)
@@ -236,15 +216,20 @@ class Service:
         self._failing -= {"hypervisor", "cycle"}
         with self._tolerated("undo", "bookings are not released yet; retrying in every cycle"):
             self._follow(cycle)
-        lines = self._try_io()
+        lines: list[str] = []
+        failure = "I/O work could not be examined; retrying in every cycle"
+        # Bookings do not depend on I/O work. A lock that is taken is reported by the cycle.
+        with self._tolerated("io", failure), contextlib.suppress(Locked):
+            lines = self.poll_io()
         failure = "a cycle could not be published; trying again after each cycle"
         with self._tolerated("publish", failure):  # enforcement does not depend on it
-            self.publishers.publish(cycle, self.sensor.counting(), self.io.report, late_s)
-        wanted = status.describe(cycle)
-        if cycle.outcome.observing:  # in every cycle the same
-            lines += [f"not made: {line}" for line in wanted if line not in self._not_made]
-            self._not_made = wanted
-        for line in lines if cycle.outcome.observing else [*wanted, *lines]:
+            agent, hypervisor = self.publishers.exporter.agent, self.sensor.hypervisor
+            agent.hypervisor_up, agent.libvirt_calls = hypervisor.available, hypervisor.calls
+            if late_s is not None:
+                agent.lateness_s = late_s
+            self.publishers.publish(cycle, self.sensor.counting(), self.io.report)
+        changes = [] if cycle.outcome.observing else status.describe(cycle)
+        for line in (*changes, *lines):
             LOG.info(line)
         return True
 
@@ -253,7 +238,7 @@ class Service:
         why, service, agent = cycle.outcome.observing, cycle.totals.service, self._conf.agent
         if self._observing != (why is not None):
             self._observing = why is not None
-            self.io = self._make_io_work()
+            self.io = wiring.make_io_work(self._conf, self.sensor, observe=self._observing)
             LOG.warning("bookings are %s", f"only observed: {why.message}" if why else "enforced")
         records, paused = self._writer.records, cycle.observation.paused
         recorded = {u: d for u, d in records.domains.items() if u not in paused}
@@ -273,13 +258,6 @@ class Service:
                 LOG.info("released: %s", line)
             if left:
                 raise AmpError("; ".join(left))
-
-    def _try_io(self) -> list[str]:
-        failure = "I/O work could not be examined; retrying in every cycle"
-        # Bookings do not depend on I/O work. A lock that is taken is reported by the cycle.
-        with self._tolerated("io", failure), contextlib.suppress(Locked):
-            return self.poll_io()
-        return []
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         cycle = self.last

@@ -26,7 +26,7 @@ def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         ),
         agent.coefficients == "adaptive",
         ProfileSettings(interval_s=agent.policy_interval_s),
-        PolicySettings(agent.policy_interval_s, agent.policy_moves_max),
+        PolicySettings(agent.policy_interval_s),
         IpsSettings(sp_s=agent.sp_s or SP_S[agent.writer]),
         agent.drift_repairs_max,
         dry_run or agent.mode == "observe",

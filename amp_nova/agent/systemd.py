@@ -6,7 +6,6 @@ import socket
 from collections.abc import Mapping
 
 LOG = logging.getLogger(__name__)
-_MARGIN_S = 30.0
 
 
 class Systemd:
@@ -15,14 +14,7 @@ class Systemd:
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self._watchdog_s = _watchdog_s(environ)
         self._ready = False
-
-    def begin(self, cycle_s: float) -> None:
-        """Set the watchdog to three cycles plus a margin, unless the unit gives it more time."""
-        needed_s = 3 * cycle_s + _MARGIN_S
-        if self._watchdog_s and self._watchdog_s < needed_s:
-            self._send(f"WATCHDOG_USEC={round(needed_s * 1e6)}")
 
     def report(self, status: str, *, alive: bool) -> None:
         """Report the status and that the agent has started; feed the watchdog if ``alive``."""
@@ -45,11 +37,3 @@ class Systemd:
                 conn.sendto(text.encode(), self._address)
         except OSError as exc:
             LOG.debug("systemd could not be notified of '%s': %s", text, exc)
-
-
-def _watchdog_s(environ: Mapping[str, str]) -> float:
-    """The unit's watchdog time in seconds; 0 if there is none or it watches another process."""
-    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
-        return 0.0
-    text = environ.get("WATCHDOG_USEC", "")
-    return int(text) / 1e6 if text.isdecimal() and len(text) < 19 else 0.0

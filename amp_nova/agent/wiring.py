@@ -4,7 +4,6 @@ import contextlib
 import functools
 import resource
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from oslo_config import cfg
@@ -32,7 +31,6 @@ from amp_nova.host.writer import Backend, CgroupBackend, Conditions, Writer, no_
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
-from amp_nova.profiling.io_overlap import Rule
 
 BACKENDS: dict[str, Callable[[Hypervisor], Backend]] = {
     "cgroup": lambda _hypervisor: CgroupBackend(),
@@ -117,31 +115,21 @@ def make_io_host(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> IoHost:
     return IoHost(sensor.hypervisor, run_path, line_rate_mbps=rate or None)
 
 
-def make_io_work(
-    conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool, observe: bool = False
-) -> IoWork:
+def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, observe: bool = False) -> IoWork:
     """The part that moves I/O threads, with ``observe`` only home.
 
     Raises ``ConfigInvalid`` if the writer cannot do that.
     """
-    if conf.agent.io_work == "slow" and conf.agent.writer == "libvirt":
+    agent = conf.agent
+    if agent.io_work == "slow" and agent.writer == "libvirt":
         raise ConfigInvalid(
             "[agent] io_work = slow: I/O threads are not moved through libvirt; "
             "set io_work = report, or writer = cgroup"
         )
-    how = IoSettings(
-        conf.agent.io_work,
-        conf.agent.io_sensitive == "fast",
-        IO_CYCLES * conf.agent.cycle_s,
-        repairs_max=conf.agent.drift_repairs_max,
-        dry_run=dry_run,
-    )
-    if observe and how.work == "slow" and not dry_run:
-        how = replace(how, work="report")
-    if how.work == "report":  # nothing is moved, so a longer interval is enough
-        how = replace(how, interval_s=4 * how.interval_s)
-    if dry_run:  # a single interval has to be enough
-        how = replace(how, interval_s=0.0, rule=Rule(confirm=1))
+    work = "report" if observe and agent.io_work == "slow" else agent.io_work
+    # While nothing is moved, a longer interval is enough.
+    interval_s = IO_CYCLES * agent.cycle_s * (1 if work == "slow" else 4)
+    how = IoSettings(work, interval_s, agent.drift_repairs_max)
     return IoWork(make_io_host(conf, sensor), how, io_marker(conf))
 
 
@@ -188,15 +176,15 @@ def policy(conf: cfg.ConfigOpts) -> Policy:
 
     Raises ``PolicyNotFound`` or ``ConfigInvalid`` if it, or one of its parameters, is not valid.
     """
-    given: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     for line in conf.agent.policy_parameter:
         key, equals, value = line.partition("=")
-        if not equals or not key.strip() or key.strip() in given:
+        if not equals or not key.strip() or key.strip() in parameters:
             raise ConfigInvalid(
                 f"[agent] policy_parameter = {line}: write KEY=VALUE, each key once"
             )
-        given[key.strip()] = value.strip()
-    return load_policy(conf.agent.policy, **given)
+        parameters[key.strip()] = value.strip()
+    return load_policy(conf.agent.policy, **parameters)
 
 
 def raise_descriptor_limit() -> None:

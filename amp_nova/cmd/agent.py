@@ -82,9 +82,7 @@ def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
             guarding.after(cycle)
     for warning in cycle.topology.warnings:
         print(f"amp-nova-agent: warning: {warning}", file=sys.stderr)
-    lines = describe(cycle)
-    lines += service.poll_io_twice() if dry_run else []
-    print("\n".join(lines) or "nothing to change")
+    print("\n".join(describe(cycle)) or "nothing to change")
     if cycle.outcome.observing and not dry_run:
         print(f"nothing was changed: {cycle.outcome.observing.message}")
     for domain in cycle.domains:

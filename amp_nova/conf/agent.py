@@ -9,7 +9,7 @@ _LOOP: list[cfg.Opt] = [
         "cycle_s",
         default=1.0,
         min=0.05,
-        max=3600.0,
+        max=10.0,  # the unit's WatchdogSec= is six times as long
         help="""
 Seconds between two control cycles. Each cycle samples every vCPU and corrects its limits;
 life-cycle events start an extra cycle at once. Raise it on hosts with hundreds of vCPUs if the
@@ -223,15 +223,6 @@ is made when a vCPU on a fast core goes to sleep and another vCPU could use that
 intervals share fast cores more evenly and move vCPUs more often.
 """,
     ),
-    cfg.IntOpt(
-        "policy_moves_max",
-        min=2,
-        help="""
-How many vCPUs the policy may move between core types per interval; swapping two vCPUs is two
-moves, and placing a new vCPU is none. Not limited by default. Set it if moves are expensive, for
-example between cores that share no cache; start with 2, which is one swap per interval.
-""",
-    ),
 ]
 
 _IO: list[cfg.Opt] = [
@@ -252,15 +243,6 @@ some throughput; one that loses more than a quarter is moved back. Before you se
 ``amp_instance_combined_usage_ratio`` and ``amp_instance_io_kept_estimate_ratio``. To undo it, set
 ``report`` and restart the agent.
 """,
-    ),
-    cfg.StrOpt(
-        "io_sensitive",
-        default="as_defined",
-        choices=[
-            ("as_defined", "all pCPUs that the domain's definition allows"),
-            ("fast", "the fast cores among those"),
-        ],
-        help="With ``io_work = slow``: where the I/O threads of all other domains run.",
     ),
     cfg.IntOpt(
         "io_line_rate_mbps",

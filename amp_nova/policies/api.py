@@ -91,9 +91,6 @@ class HostView:
     """Seconds since the last decision; 0 at the first."""
     interval_s: float = 2.5
     """Seconds to the next decision, unless it is an early one."""
-    moves_max: int | None = None
-    """Most vCPUs that should change their core type in this decision; ``None``: no limit.
-    The agent does not enforce it; ``placing.assignment.assign`` respects it."""
     booked: frozenset[int] = frozenset()
     """pCPUs with bookings, whether these are in use or not."""
 

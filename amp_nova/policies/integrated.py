@@ -155,7 +155,7 @@ class IntegratedPolicy:
             _even_out(cores, vcpus, ids)
         idle = [p for ids in reversed(cores.of_type) for p in ids if not cores.count(p)]
         _steal(cores, vcpus, home, [p for p in idle if cores.has_time[p]])
-        places = _affinities(view, vcpus, _affordable(view, vcpus, cores.on))
+        places = _affinities(view, vcpus, cores.on)
         return Decision(places, IntegratedMemory(home))
 
     def first_places(self, view: HostView) -> tuple[dict[str, int | None], dict[VcpuKey, int]]:
@@ -186,25 +186,6 @@ class IntegratedPolicy:
             if self.mu * demand + (1.0 - self.mu) * load <= self.threshold:
                 return at
         return fits[0] if fits else None
-
-
-def _affordable(
-    view: HostView, vcpus: Mapping[VcpuKey, VcpuView], on: Mapping[VcpuKey, int]
-) -> dict[VcpuKey, int]:
-    """The places without moves beyond the view's ``moves_max``, which later decisions make.
-
-    The vCPUs of an instance move one after another.
-    """
-    left = float("inf") if view.moves_max is None else view.moves_max
-    places = {}
-    for key, pcpu in sorted(on.items()):
-        now = view.topology.only_type(vcpus[key].pcpus) if view.moves_max is not None else None
-        if now is not None and now is not view.topology.type_of(pcpu):
-            if left < 1:
-                continue
-            left -= 1
-        places[key] = pcpu
-    return places
 
 
 def _place_at_home(

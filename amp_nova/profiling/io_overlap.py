@@ -215,25 +215,20 @@ def speed_ratio(topology: Topology) -> float | None:
     return fast / slow if slow and fast else None
 
 
-def places(home: frozenset[int], topology: Topology) -> tuple[frozenset[int], frozenset[int]]:
-    """The slow and the fast pCPUs of a thread's home; the whole home if it has none of a kind.
+def slow_part(home: frozenset[int], topology: Topology) -> frozenset[int]:
+    """The slow pCPUs of a thread's home, or all of it if it has none.
 
     No pCPU outside the home is returned, so pins in the definition are respected.
     """
-    slow = slow_pcpus(topology)
-    return home & slow or home, home - slow or home
+    return home & slow_pcpus(topology) or home
 
 
-def wanted(
-    thread: IoThread, topology: Topology, case: Case, *, sensitive_fast: bool
-) -> frozenset[int]:
+def wanted(thread: IoThread, topology: Topology, case: Case) -> frozenset[int]:
     """The affinity that a thread gets under its domain's classification."""
-    slow, fast = places(thread.home, topology)
-    if thread.kind == "migration":  # the operator waits for it, not the guest
-        return thread.home
-    if case.insensitive:
-        return slow
-    return fast if sensitive_fast else thread.home
+    # The operator waits for a migration, not the guest.
+    if case.insensitive and thread.kind != "migration":
+        return slow_part(thread.home, topology)
+    return thread.home
 
 
 def least_kept_ratio(used: IoUse, speed: float) -> float:
@@ -276,4 +271,4 @@ def _off_fast_cores(thread: IoThread, slow: frozenset[int]) -> bool:
 
 def ours(threads: Iterable[IoThread], topology: Topology) -> bool:
     """Whether every thread has an affinity that the agent could have set, or its home."""
-    return all(t.pcpus in (t.home, *places(t.home, topology)) for t in threads)
+    return all(t.pcpus in (t.home, slow_part(t.home, topology)) for t in threads)

@@ -108,10 +108,7 @@ class Watched:
 
     def _scrape(self, url: str) -> int:
         """Get metrics and page; the number of series. ``OSError`` if that takes too long."""
-        accept = {"Accept": "application/openmetrics-text"}
-        with urllib.request.urlopen(
-            urllib.request.Request(url, headers=accept), timeout=60
-        ) as reply:
+        with urllib.request.urlopen(url, timeout=60) as reply:
             series = sum(not line.startswith(b"#") for line in reply)
         with urllib.request.urlopen(url.removesuffix("metrics"), timeout=60) as reply:
             reply.read()

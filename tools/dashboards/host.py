@@ -246,7 +246,7 @@ AGENT = (
     ),
     Panel(
         "Restarts of helper threads, per minute",
-        "Restarts of threads that ended or hung.",
+        "Restarts of threads that ended.",
         PER_MINUTE,
         (Query(per_minute("amp_thread_restarts_total", "thread"), "{{thread}}"),),
     ),

@@ -55,19 +55,12 @@ class Control:
                 "[agent] state_path to a writable folder"
             ) from exc
         self._path = where
-        self._closing = False
-        self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while not self._closing:
-            self._server.handle_request()
+        serve = self._server.serve_forever
+        threading.Thread(target=serve, name="control", daemon=True).start()
 
     def close(self) -> None:
         """Stop answering."""
-        self._closing = True
-        self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a client
-        self._thread.join()
+        self._server.shutdown()
         self._server.server_close()
         self._path.unlink(missing_ok=True)
 

@@ -1,20 +1,15 @@
 """Serves the metrics of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
 
-import logging
+import gzip
 import platform
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from functools import partial
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
 
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
@@ -22,22 +17,16 @@ from amp_nova.agent.publish import history, page
 from amp_nova.agent.publish.history import History
 from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
 from amp_nova.agent.publish.metrics import Series
-from amp_nova.agent.publish.web_server import Page, Route, Settings, WebServer
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.agent.publish.web_server import Page, Route
 
-_OPENMETRICS = "application/openmetrics-text"
-_PLAIN = "text/plain; version=0.0.4; charset=utf-8"
-_END = b"# EOF\n"
-"""The last line of OpenMetrics."""
-
-LOG = logging.getLogger(__name__)
+_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Exporter:
     """A Prometheus collector for the last cycle; the service keeps ``agent`` and ``io`` current.
 
-    However many clients ask, the page and each format of the metrics are rendered once per cycle,
-    or once per ``reuse_s`` seconds while no cycle ends.
+    However many clients ask, the page and the metrics are rendered once per cycle, or once per
+    ``reuse_s`` seconds while no cycle ends.
     """
 
     def __init__(
@@ -56,7 +45,7 @@ class Exporter:
         self._series = Series(detail)
         self._cycle: Cycle | None = None
         self._history = History()
-        self._rendered: dict[object, tuple[float, Page]] = {}
+        self._rendered: dict[Callable[[], Page], tuple[float, Page]] = {}
         self._rendering = threading.Lock()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -75,61 +64,31 @@ class Exporter:
         self.agent.stages = stages
         self.agent.last_success_s = self.agent.clock()
         self._cycle = cycle
-        self._advance(cycle)
         self.changed()
-
-    def _advance(self, cycle: Cycle) -> None:
-        """Add a cycle to the page's history; after a failure, a new history begins."""
-        try:
-            self._history = history.advance(self._history, cycle, self.agent.clock())
-        except Exception:  # control does not depend on what the page shows
-            LOG.exception("the page's charts begin again")
-            self._history = History()
+        self._history = history.advance(self._history, cycle, self.agent.clock())
 
     def changed(self) -> None:
         """Discard what was rendered, so that the next request renders it again."""
         self._rendered = {}
 
-    def front(self, _accept: str) -> Page:
+    def front(self) -> Page:
         """The agent's page, with its HTTP headers."""
-        return self._reused("page", self._page)
+        return self._reused(self._page)
 
-    def metrics(self, accept: str) -> Page:
-        """The metrics, in the format that the Accept header prefers."""
-        as_openmetrics = _OPENMETRICS in accept
-        return self._reused(as_openmetrics, partial(self._render, as_openmetrics=as_openmetrics))
+    def metrics(self) -> Page:
+        """The metrics, in Prometheus' text format."""
+        return self._reused(self._metrics)
 
-    def _reused(self, key: object, render: Callable[[], Page]) -> Page:
-        """What was rendered under this key, unless that is too old."""
+    def _reused(self, render: Callable[[], Page]) -> Page:
+        """What was rendered before, unless that is too old."""
         with self._rendering:  # clients that ask at the same time wait for one rendering
             rendered = self._rendered  # a cycle that ends meanwhile replaces it
-            at_s, made = rendered.get(key, (0.0, None))
+            at_s, made = rendered.get(render, (0.0, None))
             now_s = time.monotonic()
             if made is None or now_s - at_s > self._reuse_s:
                 made = render()
-                rendered[key] = now_s, made
+                rendered[render] = now_s, made
             return made
-
-    def start_http(self, address: str, port: int) -> tuple[str, int]:
-        """Serve from a daemon thread; returns the address and port in use.
-
-        Raises:
-            ConfigInvalid: the address cannot be bound.
-        """
-        web = WebServer(self.routes, Settings(address, port))
-        bound: Future[int] = Future()
-
-        def serve() -> None:  # binds here, because only a daemon's threads are daemons
-            try:
-                server = web.bind()
-            except ConfigInvalid as exc:
-                bound.set_exception(exc)
-                return
-            bound.set_result(server.bind_addr[1])
-            web.run(server, lambda: True)
-
-        threading.Thread(target=serve, name="exporter", daemon=True).start()
-        return address, bound.result()
 
     def collect(self) -> Iterator[Metric]:
         """Every metric (prometheus_client's ``Collector``)."""
@@ -148,23 +107,5 @@ class Exporter:
         )
         return Page(page.render(view).encode(), "text/html; charset=utf-8")
 
-    def _render(self, *, as_openmetrics: bool) -> Page:
-        """Compressed family by family: as a whole, those of a large host take several MiB."""
-        generate = openmetrics.generate_latest if as_openmetrics else generate_latest
-        out = zlib.compressobj(wbits=31)  # the format of gzip
-        families = self.registry.collect()
-        parts = [out.compress(generate(_OneFamily(f)).removesuffix(_END)) for f in families]
-        parts += [out.compress(_END if as_openmetrics else b""), out.flush()]
-        content_type = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else _PLAIN
-        return Page(b"".join(parts), content_type, gzipped=True)
-
-
-class _OneFamily(Collector):
-    """One metric family, to be rendered by itself."""
-
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> Iterator[Metric]:
-        """It alone."""
-        yield self._family
+    def _metrics(self) -> Page:
+        return Page(gzip.compress(generate_latest(self.registry)), _FORMAT, gzipped=True)

@@ -6,9 +6,8 @@ Reasons are short words for metrics and alerts; ``amp-nova explain`` has the sen
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from amp_nova.accounting.slowdown import Shared, slowdown
@@ -23,7 +22,7 @@ from amp_nova.flavor.extra_specs import Booking, examine
 from amp_nova.flavor.placement_resources import claims
 from amp_nova.hardware.effective_speed import effective_speed, for_admission, thread_of_empty_core
 from amp_nova.model import cpulist
-from amp_nova.model.observation import Domain, DomainReading, Observation
+from amp_nova.model.observation import DomainReading
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
@@ -135,10 +134,9 @@ def unclaimed_refcores(cycle: Cycle) -> Mapping[str, float]:
     """
     topology, by_type = cycle.topology, defaultdict[str, float](float)
     usual = next((t.name for t in topology.core_types if t.coefficient is not None), "")
-    for reading in (*cycle.observation.domains, *cycle.observation.inactive):
-        domain, state = reading.domain, cycle.bookings.get(reading.domain.resource)
-        booking = state.booking if state else examine(domain.specs, domain.vcpus)[0]
-        if booking is None or claims(domain.specs):
+    for reading, booking in _bookings(cycle):
+        domain = reading.domain
+        if claims(domain.specs):
             continue
         for vcpu in booking.vcpus:
             entitlement = cycle.entitlements.get((domain.resource, vcpu.index))
@@ -200,14 +198,15 @@ def slowdown_of(record: DomainRecord, topology: Topology) -> float | None:
 def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = True) -> HostReport:
     """The host report of a cycle."""
     bookable = info.bookable_of(cycle.topology)
+    read = {d.domain.resource: d.vcpus for d in cycle.domains}
     return HostReport(
         origin,
         for_admission(cycle.topology, info.smt),
         bookable,
         info.reserve_ratio,
-        (
-            *map(partial(_instance, cycle, bookable), cycle.observation.domains, cycle.domains),
-            *_inactive(cycle.observation, bookable),
+        tuple(
+            _instance(booking, seen, bookable, read.get(seen.domain.resource, ()))
+            for seen, booking in _bookings(cycle)
         ),
         info.policy,
         info.counters,
@@ -216,46 +215,37 @@ def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = Tr
     )
 
 
-def _instance(
-    cycle: Cycle, bookable: frozenset[int], seen: DomainReading, record: DomainRecord
-) -> ReportedInstance:
-    domain = seen.domain
-    # If it is invalid, the agent treats it as best effort, and the scheduler must do the same.
-    booking = cycle.bookings[domain.resource].booking
-    # A vCPU that cannot be read keeps its booking: its capacity must not be offered again.
-    read = _booked(booking, seen, bookable) | {v.reading.index: _vcpu(v) for v in record.vcpus}
-    return _reported(domain, booking, read)
+def _bookings(cycle: Cycle) -> Iterator[tuple[DomainReading, Booking]]:
+    """Every instance with its booking, best effort or not, and those with one that do not run.
 
-
-def _inactive(seen: Observation, bookable: frozenset[int]) -> Iterator[ReportedInstance]:
-    """Instances with a booking that do not run: Nova may start them at any time, without asking."""
-    running = {d.domain.resource for d in seen.domains}
-    for reading in seen.inactive:
+    Nova may start the latter at any time, without asking.
+    """
+    for reading in cycle.observation.domains:
+        # If it is invalid, the agent treats it as best effort, and the scheduler must do the same.
+        yield reading, cycle.bookings[reading.domain.resource].booking
+    for reading in cycle.observation.inactive:
         domain = reading.domain
         booking, _ = examine(domain.specs, domain.vcpus)
-        if booking is not None and booking.booked and domain.resource not in running:
-            yield _reported(domain, booking, _booked(booking, reading, bookable))
+        if booking is not None and booking.booked and domain.resource not in cycle.bookings:
+            yield reading, booking
 
 
-def _booked(
-    booking: Booking, seen: DomainReading, bookable: frozenset[int]
-) -> dict[int, ReportedVcpu]:
-    """What is known of booked vCPUs, by index, even if nothing of them can be read."""
-    return {
+def _instance(
+    booking: Booking, seen: DomainReading, bookable: frozenset[int], read: Iterable[VcpuRecord]
+) -> ReportedInstance:
+    domain = seen.domain
+    # A vCPU that cannot be read keeps its booking: its capacity must not be offered again.
+    vcpus = {
         v.index: ReportedVcpu(
             v.index, v.refcores, v.ips, cpulist.show(seen.allowed.get(v.index) or bookable)
         )
         for v in booking.vcpus
         if v.kind != "best_effort"
     }
-
-
-def _reported(
-    domain: Domain, booking: Booking, read: Mapping[int, ReportedVcpu]
-) -> ReportedInstance:
+    vcpus |= {v.reading.index: _vcpu(v) for v in read}
     return ReportedInstance(
         domain.resource,
-        tuple(read[index] for index in sorted(read)),
+        tuple(vcpus[index] for index in sorted(vcpus)),
         booking.core_type,
         booking.weight,
         booking.efficiency,

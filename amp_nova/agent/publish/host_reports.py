@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.helper_threads import WAIT_MAX_S, Heartbeat, HelperThread
+from amp_nova.agent.helper_threads import WAIT_MAX_S, HelperThread
 from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.wire import topics
@@ -173,18 +173,18 @@ class Publisher:
         self._requested = True
         self._wake.set()
 
-    def _run(self, heartbeat: Heartbeat) -> None:
-        while heartbeat.beat():
+    def _run(self) -> None:
+        while self.thread.beat():
             due_s = WAIT_MAX_S if self._offered is None else self._due_s - time.monotonic()
             self._wake.wait(min(WAIT_MAX_S, max(0.0, due_s)))
             self._wake.clear()
             if self._requested and self._due_s:
                 # A scheduler asks all agents at once, so spread the answers.
-                heartbeat.pause(random.uniform(0.0, self._options.answer_spread_s))
-            if self._is_due() and heartbeat.persist(self._send, "cannot send host reports"):
-                heartbeat.success()
+                self.thread.pause(random.uniform(0.0, self._options.answer_spread_s))
+            if self._is_due() and self.thread.persist(self._send, "cannot send host reports"):
+                self.thread.success()
                 self._due_s = time.monotonic() + self._options.interval_s
-                heartbeat.pause(GAP_LEAST_S)
+                self.thread.pause(GAP_LEAST_S)
 
     def _is_due(self) -> bool:
         """Whether there is a reason to report now."""

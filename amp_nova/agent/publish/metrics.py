@@ -99,7 +99,7 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         lambda a: a.libvirt_calls),
     Row("info", "amp_counters_info", "What counts the instructions of vCPUs, a series per source.",
         lambda a: {source: 1 for source, _ in a.counters}, ("source",)),
-    Row("counter", "amp_thread_restarts_total", "Restarts of a helper thread that ended or hung.",
+    Row("counter", "amp_thread_restarts_total", "Restarts of a helper thread that ended.",
         lambda a: {t.name: t.restarts for t in a.threads}, ("thread",)),
     Row("gauge", "amp_thread_last_success_timestamp_seconds",
         "When a helper thread last did its work: sent a report, updated Placement, served.",
@@ -117,8 +117,6 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         lambda a: a.stages, ("stage",)),
 )
 CYCLE: tuple[Row[Cycle], ...] = (
-    Row("info", "amp_topology_info", "What the division into core types is based on.",
-        lambda r: {_source(r.topology.source): 1}, ("source",)),
     Row("info", "amp_policy_info", "The policy that places best effort.",
         lambda r: {r.policy: 1}, ("policy",)),
     Row("gauge", "amp_topology_warnings", "Warnings of 'amp-nova topology', also in the log.",
@@ -127,9 +125,6 @@ CYCLE: tuple[Row[Cycle], ...] = (
         lambda r: {(t.name, _source(t.coefficient_source or r.topology.source)): t.coefficient
                    for t in r.topology.core_types if t.coefficient is not None},
         ("core_type", "source")),
-    Row("gauge", "amp_core_type_pcpus", "Online pCPUs.",
-        lambda r: {t.name: len(r.topology.pcpus_of(t.name)) for t in r.topology.core_types},
-        ("core_type",)),
     Row("gauge", "amp_coefficient_drift_ratio",
         "Speedup of guests on a core type over what its coefficient says.",
         lambda r: r.profiles.drift(r.time_ns), ("core_type",)),
@@ -244,7 +239,7 @@ VCPUS: tuple[Row[VcpuRecord], ...] = (
 )
 IO: tuple[Row[IoReport], ...] = (
     Row("counter", "amp_io_moves_total", "Moves of instances' I/O threads by destination.",
-        lambda r: {"slow": 0, "fast": 0, "home": 0, **r.moves}, ("to",)),
+        lambda r: {"slow": 0, "home": 0, **r.moves}, ("to",)),
     Row("counter", "amp_io_move_failures_total", "Moves of I/O threads that failed.",
         lambda r: {"read_only": 0, "refused": 0, **r.failures}, ("reason",)),
     Row("counter", "amp_io_drift_total", "Affinities of I/O threads changed by something else.",
@@ -256,9 +251,6 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
         lambda d: d.use.combined_ratio if d.use else None),
     Row("gauge", "amp_instance_io_cpu_cores", "CPU time of the I/O threads over wall time.",
         lambda d: d.use.cpu_cores if d.use else None),
-    Row("gauge", "amp_instance_network_usage_ratio",
-        "Utilization of the busiest direction of the busiest interface.",
-        lambda d: d.use.network_ratio if d.use else None),
     Row("gauge", "amp_instance_io_insensitive", "Whether I/O work is insensitive to core speed.",
         lambda d: d.case.insensitive),
     Row("gauge", "amp_instance_io_slow", "Whether the I/O threads are kept off fast cores.",

@@ -149,23 +149,23 @@ def _banner(view: View, instances: Sequence[InstanceRow]) -> str:
     short = [i for i in instances if i.complaints]
     booked, more = sum(i.is_booked for i in instances), ""
     if view.cycle is None or view.last_success_s is None:
-        said = "No control cycle has succeeded yet; the agent's log says why."
+        verdict = "No control cycle has succeeded yet; the agent's log says why."
     elif view.hypervisor_up is False:
-        said = f"libvirt does not answer. This is the host at {clock(view.last_success_s)}."
+        verdict = f"libvirt does not answer. This is the host at {clock(view.last_success_s)}."
     elif view.now_s - view.last_success_s > STALE_S:
-        said = f"The last control cycle succeeded at {clock(view.last_success_s)}."
+        verdict = f"The last control cycle succeeded at {clock(view.last_success_s)}."
     elif (observing := view.cycle.outcome.observing) is not None:
-        said = escape(f"Bookings are only observed: {observing.message}.")
+        verdict = escape(f"Bookings are only observed: {observing.message}.")
     elif short:
-        said = f"Bookings of {len(short)} of {booked} instances are not kept."
+        verdict = f"Bookings of {len(short)} of {booked} instances are not kept."
         for i in short[:NAMED_MAX]:
             why = f"; lost mostly to {WORDS[i.main_cause]}" if i.main_cause else ""
             more += f"<li><b>{escape(i.name)}</b>: {escape(i.complaints[0] + why)}.</li>"
         more += f"<li>and {len(short) - NAMED_MAX} more</li>" if len(short) > NAMED_MAX else ""
     else:
-        said = "All bookings are kept." if booked else "There is no booking on this host."
-        return f'<div class="banner good"><b>✓ {said}</b></div>'
-    return f'<div class="banner bad"><b>✗ {said}</b><ul>{more}</ul></div>'
+        verdict = "All bookings are kept." if booked else "There is no booking on this host."
+        return f'<div class="banner good"><b>✓ {verdict}</b></div>'
+    return f'<div class="banner bad"><b>✗ {verdict}</b><ul>{more}</ul></div>'
 
 
 def _body(view: View, cycle: Cycle, instances: Sequence[InstanceRow]) -> str:
@@ -178,7 +178,7 @@ def _body(view: View, cycle: Cycle, instances: Sequence[InstanceRow]) -> str:
     for i, cause in enumerate(CAUSES):
         if any(instance.lost_ref_s[i] for instance in instances):
             marks[cause] = f"not delivered: {WORDS[cause]}"
-    key = "".join(f'<span><i class="{css}"></i>{said}</span>' for css, said in marks.items())
+    key = "".join(f'<span><i class="{css}"></i>{text}</span>' for css, text in marks.items())
     rows = "".join(_row(i, xs[len(xs) - len(i.rows) :]) for i in instances)
     titles = ("Instance", past.capitalize(), "Delivered now", "Not delivered", "Cores")
     head = "".join(f"<th>{title}</th>" for title in titles)
@@ -210,12 +210,12 @@ def _tiles(view: View, cycle: Cycle, instances: Sequence[InstanceRow], past: str
         left = host_info.headroom_refcores(cycle, view.admits)
         parts = ", ".join(f"{figure(left[name])} {name}" for name in reversed([*left]))
         tiles.append(("Booked", refcores, sum(whole.values()), f"refcores; left: {parts or '-'}"))
-    shown = (
+    cards = (
         f'<div class="card">{name}<b>{figure(part)} of {figure(total)}</b>'
         f'<span class="quiet">{escape(unit)}</span></div>'
         for name, part, total, unit in tiles
     )
-    return f'<section class="tiles">{"".join(shown)}</section>'
+    return f'<section class="tiles">{"".join(cards)}</section>'
 
 
 def _row(instance: InstanceRow, xs: Sequence[float]) -> str:
@@ -249,14 +249,14 @@ def _cores(cycle: Cycle, instances: Sequence[InstanceRow]) -> str:
     for core_type in reversed(cycle.topology.core_types):
         pcpus = [p for p in cycle.topology.pcpus if p.core_type == core_type.name]
         coefficient = core_type.coefficient
-        said = "" if coefficient is None else f", coefficient {coefficient:g}"
-        parts.append(f"<p><b>{escape(core_type.name)}</b>, {len(pcpus)} pCPUs{said}</p>")
+        speed = "" if coefficient is None else f", coefficient {coefficient:g}"
+        parts.append(f"<p><b>{escape(core_type.name)}</b>, {len(pcpus)} pCPUs{speed}</p>")
         parts.append(f'<p class="quiet">{_why_shared(pcpus, on)}</p><div class="pcpus">')
         for pcpu in pcpus:
             others = cpulist.show(s for s in pcpu.siblings if s != pcpu.id)
             sibling = f' <span class="quiet">sibling {others}</span>' if others else ""
-            said = "<br>".join(names[pcpu.id]) or '<span class="quiet">free</span>'
-            parts.append(f'<div class="card"><b>{pcpu.id}</b>{sibling}<br>{said}</div>')
+            vcpus = "<br>".join(names[pcpu.id]) or '<span class="quiet">free</span>'
+            parts.append(f'<div class="card"><b>{pcpu.id}</b>{sibling}<br>{vcpus}</div>')
         parts.append("</div>")
     anywhere = ", ".join(names[None])
     return "".join(parts) + (f"<p>On several pCPUs: {anywhere}</p>" if anywhere else "")

@@ -17,7 +17,7 @@ from keystoneauth1 import exceptions as keystone_exceptions
 from keystoneauth1 import loading
 from oslo_config import cfg
 
-from amp_nova.agent.helper_threads import WAIT_MAX_S, Heartbeat, HelperThread
+from amp_nova.agent.helper_threads import WAIT_MAX_S, HelperThread
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, Provider, provider_name
 
@@ -87,7 +87,6 @@ class Inventory:
         self._offered: tuple[Provider, ...] | None = None
         self._declared: set[str] = set()
         self._wake = threading.Event()
-        self._beat: Callable[[], object] = lambda: None
 
     def start(self) -> None:
         """Start synchronising."""
@@ -104,17 +103,17 @@ class Inventory:
             self._offered = providers
             self._wake.set()
 
-    def _run(self, heartbeat: Heartbeat) -> None:
-        self._beat, due_s = heartbeat.beat, 0.0
-        while heartbeat.beat():
+    def _run(self) -> None:
+        due_s = 0.0
+        while self.thread.beat():
             changed = self._wake.wait(WAIT_MAX_S)
             self._wake.clear()
             if self._offered is None or not (changed or time.monotonic() >= due_s):
                 continue
             # Every attempt uses what Placement has and what the host offers at that time.
             failing = "cannot update this host's capacity in Placement"
-            if heartbeat.persist(lambda: self.sync(self._offered or ()), failing):
-                heartbeat.success()
+            if self.thread.persist(lambda: self.sync(self._offered or ()), failing):
+                self.thread.success()
                 due_s = time.monotonic() + RESYNC_S
 
     def sync(self, offered: tuple[Provider, ...]) -> None:
@@ -215,7 +214,7 @@ class Inventory:
         self, method: str, url: str, body: object = None, *, conflict: bool = False
     ) -> Any:
         """The decoded answer; with ``conflict``, ``None`` for a conflict (409)."""
-        self._beat()
+        self.thread.beat()
         json = {} if body is None else {"json": body}
         answer = getattr(self._client, method)(url, headers=VERSION, **json)
         if answer.status_code == 409 and conflict:

@@ -3,13 +3,13 @@
 import logging
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.helper_threads import Heartbeat, HelperThread, supervise
+from amp_nova.agent.helper_threads import HelperThread
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import (
@@ -18,7 +18,7 @@ from amp_nova.agent.publish.host_info import (
     shared_pcpus,
     unclaimed_refcores,
 )
-from amp_nova.agent.publish.web_server import Server, Settings, WebServer
+from amp_nova.agent.publish.web_server import Server, WebServer
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
 from amp_nova.hardware.effective_speed import bookable_refcores, for_admission
@@ -32,49 +32,30 @@ LOG = logging.getLogger(__name__)
 NOT_COUNTED = "none"
 
 
-class Hypervisor(Protocol):
-    """What is published about the connection to libvirt."""
-
-    @property
-    def calls(self) -> int:
-        """Number of calls made."""
-        ...
-
-    @property
-    def available(self) -> bool:
-        """Whether the last call was answered."""
-        ...
-
-    def hostname(self) -> str:
-        """The host's name, as Nova knows it."""
-        ...
-
-
 class Publishers:
     """Passes on the record of every cycle."""
 
     def __init__(
         self,
         conf: cfg.ConfigOpts,
-        hypervisor: Hypervisor,
+        hostname: Callable[[], str],
         calibrated: Callable[[Topology], CalibrationStatus],
         source: str | None,
     ) -> None:
         """Build all publishers; raises ``ConfigInvalid`` if one is not configured correctly.
 
-        ``calibrated``: returns when the calibration in use was made, and how exact it is;
-        ``source``: what is expected to count instructions before there is a guest.
+        ``hostname``: returns the host's name, as Nova knows it; ``calibrated``: returns when the
+        calibration in use was made, and how exact it is; ``source``: what is expected to count
+        instructions before there is a guest.
         """
-        self._options, self._hypervisor = conf.exporter, hypervisor
+        self._options = conf.exporter
         self._calibrated = calibrated
         self._source = source
         self._topology: Topology | None = None
         self.exporter = Exporter(reuse_s=conf.agent.cycle_s, detail=conf.exporter.detail)
-        self.outbound = Outbound(conf, hypervisor.hostname)
+        self.outbound = Outbound(conf, hostname)
         self.exporter.admits = self.outbound.admits
-        names = [f.name for f in fields(Settings)]
-        settings = Settings(**{name: conf.exporter[name] for name in names})
-        self._web = WebServer(self.exporter.routes, settings)
+        self._web = WebServer(self.exporter.routes, conf.exporter)
         self._served = HelperThread("exporter", self._serve)
 
     def serve(self) -> None:
@@ -88,12 +69,11 @@ class Publishers:
         self.outbound.stop()
 
     def supervise(self) -> bool:
-        """Restart threads that ended or hang; ``False`` if that no longer helps."""
+        """Publish the status of the threads; ``False`` if one of them hangs."""
         threads = [self._served] if self._options.enabled else []
         threads += self.outbound.threads
-        well = supervise(threads)
         self.exporter.agent.threads = tuple(thread.status for thread in threads)
-        return well
+        return not any(thread.hangs for thread in threads)
 
     def unavailable(self) -> None:
         """Publish that the hypervisor does not answer, so that older data may be outdated."""
@@ -101,38 +81,27 @@ class Publishers:
         self.exporter.changed()
         self.outbound.mark_unhealthy()
 
-    def _serve(self, heartbeat: Heartbeat) -> None:
+    def _serve(self) -> None:
         """The work of the exporter's thread."""
         bound: list[Server] = []
-        if not heartbeat.persist(lambda: bound.append(self._web.bind()), "no metrics"):
+        if not self._served.persist(lambda: bound.append(self._web.bind()), "no metrics"):
             return
         (server,) = bound
         address, port = server.bind_addr
         LOG.info("page at %s://%s:%d/, metrics at /metrics", self._web.scheme, address, port)
 
         def beat() -> bool:
-            heartbeat.success()
-            return heartbeat.beat()
+            self._served.success()
+            return self._served.beat()
 
-        try:
-            self._web.run(server, beat)
-        finally:
-            server.stop()
+        self._web.run(server, beat)
 
     def publish(
-        self,
-        cycle: Cycle,
-        counting: Mapping[tuple[str, str], int],
-        io: IoReport | None,
-        late_s: float | None,
+        self, cycle: Cycle, counting: Mapping[tuple[str, str], int], io: IoReport | None
     ) -> None:
-        """Pass on a cycle.
+        """Pass on a cycle, and the last report on I/O work.
 
-        Args:
-            cycle: the record of the cycle.
-            counting: how many vCPUs each source counts, by source and remark.
-            io: the last report on I/O work.
-            late_s: how late a periodic cycle began; ``None`` if an event started the cycle.
+        ``counting``: how many vCPUs each source counts, by source and remark.
         """
         agent = self.exporter.agent
         if cycle.topology != self._topology:
@@ -147,15 +116,9 @@ class Publishers:
             sources = sorted({source for source, _ in counting} - {NOT_COUNTED})
             self._source = "+".join(sources) or None
         agent.counters = counting
-        agent.hypervisor_up, agent.libvirt_calls = (
-            self._hypervisor.available,
-            self._hypervisor.calls,
-        )
-        if late_s is not None:
-            agent.lateness_s = late_s
+        self.outbound.publish(cycle, self._source)
         self.exporter.io = io
         self.exporter.update(cycle)
-        self.outbound.publish(cycle, self._source)
 
 
 class Outbound:
@@ -251,6 +214,6 @@ class Outbound:
 
 def _policy(options: cfg.ConfigOpts.GroupAttr, in_force: str) -> str:
     """The policy in force, with the parameter that matters to schedulers."""
-    given = {line.replace(" ", "").lower() for line in options.policy_parameter}
-    compares_vcpus = in_force == options.policy and PER_VCPU in given
+    parameters = {line.replace(" ", "").lower() for line in options.policy_parameter}
+    compares_vcpus = in_force == options.policy and PER_VCPU in parameters
     return f"{in_force}:{PER_VCPU}" if compares_vcpus else in_force

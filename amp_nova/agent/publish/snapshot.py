@@ -68,10 +68,12 @@ class Snapshot:
 
 def snapshot(cycle: Cycle, admits: HostInfo | None, before: Totals) -> Snapshot:
     """The instances and vCPUs of a cycle; ``before``: the totals of the last snapshot."""
-    found = tuple(((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains)
-    vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in found for v in d.vcpus)
-    now = dict(_counts(Snapshot(cycle, found, vcpus)))
-    return Snapshot(cycle, found, vcpus, admits, before.plus(now, cycle.bookings.keys()))
+    instances = tuple(
+        ((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains
+    )
+    vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in instances for v in d.vcpus)
+    now = dict(_counts(Snapshot(cycle, instances, vcpus)))
+    return Snapshot(cycle, instances, vcpus, admits, before.plus(now, cycle.bookings.keys()))
 
 
 def _counts(seen: Snapshot) -> Iterator[tuple[Labels, float]]:
@@ -173,15 +175,15 @@ def undefended_by_cause(seen: Snapshot) -> Mapping[str, float]:
 
 def slowdowns(seen: Snapshot) -> Values:
     """Slowdown of best-effort instances."""
-    found = ((labels, slowdown_of(d, seen.cycle.topology)) for labels, d in seen.instances)
-    return {labels: ratio for labels, ratio in found if ratio is not None}
+    ratios = ((labels, slowdown_of(d, seen.cycle.topology)) for labels, d in seen.instances)
+    return {labels: ratio for labels, ratio in ratios if ratio is not None}
 
 
 def problems(seen: Snapshot) -> Values:
     """``booking`` if extra specs are invalid, ``host`` if it could not be read completely."""
-    invalid = {r for r, known in seen.cycle.bookings.items() if known.problem}
-    found = [(labels, d.domain.resource in invalid) for labels, d in seen.instances if d.problem]
-    return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in found}
+    invalid = {r for r, booking in seen.cycle.bookings.items() if booking.problem}
+    reported = [(labels, d.domain.resource in invalid) for labels, d in seen.instances if d.problem]
+    return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in reported}
 
 
 def _minutes(counts: Sequence[float], ratios: float, *bounds: float) -> Distribution:

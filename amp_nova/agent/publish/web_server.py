@@ -6,14 +6,14 @@ the next, so that idle connections cannot block a scrape.
 
 import contextlib
 import gzip
-import io
 import ipaddress
 import logging
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -55,13 +55,13 @@ class Page:
     gzipped: bool = False
 
 
-Route = Callable[[str], Page]
-"""Returns the page of one path, given the request's Accept header."""
+Route = Callable[[], Page]
+"""Returns the page of one path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where and to whom to serve; the options of ``[exporter]`` with the same names."""
+    """Where and to whom to serve, as the options of ``[exporter]`` with the same names."""
 
     address: str = "127.0.0.1"
     port: int = 0
@@ -87,7 +87,7 @@ class WebServer:
         return "https" if self._tls else "http"
 
     def bind(self) -> "Server":
-        """A server that listens. Its threads are daemons if the calling thread is one.
+        """A server that accepts connections, in threads that end with the process.
 
         Raises:
             ConfigInvalid: the address cannot be bound.
@@ -99,7 +99,8 @@ class WebServer:
         server = Server((address, port), self._answer, numthreads=CONNECTIONS_MAX)
         server.ssl_adapter = self._tls
         try:
-            server.prepare()
+            server.accepting.start()
+            server.bound.result()
         except OSError as exc:
             reason = str(exc).rpartition("] ")[2].rstrip(")")  # cheroot wraps it in a text
             raise ConfigInvalid(
@@ -109,15 +110,16 @@ class WebServer:
         return server
 
     def run(self, server: "Server", beat: Callable[[], bool]) -> None:
-        """Serve until ``beat``, which is called about every second, returns ``False``."""
-        accepting = threading.Thread(target=server.serve, name="exporter-accept", daemon=True)
-        accepting.start()
+        """Watch over connections and certificates until ``beat`` returns ``False``, then stop.
+
+        ``beat`` is called about every second.
+        """
         try:
-            while beat() and accepting.is_alive():
+            while beat() and server.accepting.is_alive():
                 server.close_older(CONNECTION_S - BEAT_S)
                 if self._tls:
                     self._tls.renew()
-                accepting.join(BEAT_S)
+                server.accepting.join(BEAT_S)
         finally:
             server.close_older(0.0)
             server.stop()
@@ -127,16 +129,15 @@ class WebServer:
     ) -> Iterable[bytes]:
         """The WSGI application."""
         page = self._page(request)
-        unzip = page.gzipped and "gzip" not in request.get("HTTP_ACCEPT_ENCODING", "").lower()
-        size = len(page.body)
-        if unzip:
-            size = int.from_bytes(page.body[-4:], "little")  # before compression (RFC 1952)
+        body, unzip = page.body, False
+        if page.gzipped and "gzip" not in request.get("HTTP_ACCEPT_ENCODING", "").lower():
+            body, unzip = gzip.decompress(body), True
         fields = {
             "Content-Type": page.content_type,
             **page.headers,
             **({"Vary": "Accept-Encoding"} if page.gzipped else {}),
             **({"Content-Encoding": "gzip"} if page.gzipped and not unzip else {}),
-            "Content-Length": str(size),
+            "Content-Length": str(len(body)),
             "Cache-Control": "no-store",
             "Content-Security-Policy": POLICY,
             "X-Content-Type-Options": "nosniff",
@@ -144,7 +145,8 @@ class WebServer:
         start(f"{page.status.value} {page.status.phrase}", [*fields.items()])
         if request["REQUEST_METHOD"] == "HEAD":
             return ()
-        return _parts(page.body, unzip=unzip)
+        # In parts, because cheroot copies each several times.
+        return (body[at : at + _PART_BYTES] for at in range(0, len(body), _PART_BYTES))
 
     def _page(self, request: Mapping[str, Any]) -> Page:
         if request["REQUEST_METHOD"] not in ("GET", "HEAD"):
@@ -163,7 +165,7 @@ class WebServer:
         if route is None:
             return _plain(HTTPStatus.NOT_FOUND, f"not found; try {', '.join(sorted(self._routes))}")
         try:
-            return route(request.get("HTTP_ACCEPT", ""))
+            return route()
         except Exception:  # the last resort: a defect of one page is its client's alone
             LOG.exception("cannot serve %s", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the agent's log")
@@ -188,14 +190,6 @@ def _is_allowed(host: str, names: Collection[str]) -> bool:
 
 def _plain(status: HTTPStatus, text: str, **headers: str) -> Page:
     return Page(f"{text}\n".encode(), status=status, headers=headers)
-
-
-def _parts(body: bytes, *, unzip: bool) -> Iterator[bytes]:
-    """A body in parts: cheroot copies each several times, and decompressed it is large."""
-    file = io.BytesIO(body)
-    with gzip.GzipFile(fileobj=file) if unzip else file as opened:
-        while part := opened.read(_PART_BYTES):
-            yield part
 
 
 class _Request(HTTPRequest):
@@ -251,6 +245,19 @@ class Server(wsgi.Server):
         )
         self.opened: dict[_Connection, float] = {}
         """Connections, oldest first, and since when they have been open."""
+        self.accepting = threading.Thread(target=self._accept, name="exporter-accept", daemon=True)
+        self.bound: Future[None] = Future()
+        """Ends once the address is bound, or could not be."""
+
+    def _accept(self) -> None:
+        """Workers are started here, because only a daemon's threads are daemons."""
+        try:
+            self.prepare()
+        except OSError as exc:
+            self.bound.set_exception(exc)
+            return
+        self.bound.set_result(None)
+        self.serve()
 
     def process_conn(self, conn: _Connection) -> None:
         """Pass a connection that has sent something to a worker; wait for that if it is new."""

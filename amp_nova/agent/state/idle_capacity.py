@@ -143,8 +143,8 @@ def booked_use(
         if home.pcpu is None or home.cores is None:
             continue
         usual = before.cores.get(key, home.cores)
-        lately = max(wanted.get(key, home.cores), demand.wanted.get(key, 0.0))
-        now = min(home.cores, lately)
+        recent = max(wanted.get(key, home.cores), demand.wanted.get(key, 0.0))
+        now = min(home.cores, recent)
         slowly = usual + min(1.0, elapsed_s / USUAL_S) * (now - usual)
         cores[key] = min(home.cores, max(now, slowly))
         if demand.asleep(key):

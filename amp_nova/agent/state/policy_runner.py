@@ -21,12 +21,10 @@ from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.model.topology import Topology
 from amp_nova.policies.api import Decision, HostView, Policy, VcpuView, check
 from amp_nova.policies.none import NonePolicy
-from amp_nova.profiling.speedup import hinted_speedup
 
 LOG = logging.getLogger(__name__)
 FAULTS_MAX = 5
 """Unusable answers in a row after which the policy is replaced by ``none``."""
-_NOISE = 1e-9
 _EARLY_RATIO = 0.95
 """An interval counts as over after this part of it. Cycles begin slightly early or late, so that
 with whole intervals the policy would sometimes be asked a cycle too late."""
@@ -34,31 +32,14 @@ with whole intervals the policy would sometimes be asked a cycle too late."""
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """How policies are run; see the options ``policy_*``.
-
-    ``moves_max``: vCPUs that may change core type per interval, ``None`` for any number; ``seed``:
-    for policies that decide at random.
-    """
+    """How policies are run; ``seed``: for policies that decide at random."""
 
     interval_s: float = 2.5
-    moves_max: int | None = None
     seed: int = 0
 
 
-class VcpuHistory(Struct, frozen=True):
-    """What is known of a vCPU, as in ``VcpuView``, except that ``cpu_s`` is a total.
-
-    ``hint``: its flavor's ``amp:efficiency``; ``weight``: its flavor's ``amp:weight``;
-    ``parallel``: ``amp:parallel``.
-    """
-
-    ipc: float | None = None
-    speedup: float | None = None
-    cpu_s: tuple[float, ...] = ()
-    sampled: bool = False
-    hint: float | str | None = None
-    weight: float = 1.0
-    parallel: bool = False
+History = Callable[[VcpuKey, Topology], VcpuView]
+"""What is known of a vCPU: its view, with its total CPU time, and without what this module adds."""
 
 
 class _Now(Struct, frozen=True):
@@ -67,7 +48,7 @@ class _Now(Struct, frozen=True):
     time_ns: int
     topology: Topology
     readings: Readings
-    history: Mapping[VcpuKey, VcpuHistory]
+    history: Mapping[VcpuKey, VcpuView]
 
 
 class LastDecision(Struct, frozen=True):
@@ -91,7 +72,7 @@ class PolicyState(Struct, frozen=True):
 
     ``places``: the pCPUs of the vCPUs that it has placed; ``placed``: all vCPUs that it ever
     placed, to be released when it is dropped; ``rejected``: unusable answers, the last ``faults``
-    of them in a row; ``moves_left``: moves that it may still make, at most those of one interval.
+    of them in a row.
     """
 
     policy: Policy
@@ -100,7 +81,6 @@ class PolicyState(Struct, frozen=True):
     placed: frozenset[VcpuKey] = frozenset()
     rejected: int = 0
     faults: int = 0
-    moves_left: float = 0.0
     demand: RecentDemand = RecentDemand()
     use: BookedUse = BookedUse()
 
@@ -109,17 +89,12 @@ class PolicyState(Struct, frozen=True):
         return topology.asymmetric and not isinstance(self.policy, NonePolicy)
 
 
-def begin(policy: Policy, settings: PolicySettings) -> PolicyState:
-    """A policy that has not been asked yet."""
-    return PolicyState(policy, moves_left=float(settings.moves_max or 0))
-
-
 def decide(
     state: PolicyState,
     settings: PolicySettings,
     seen: Observation,
     entitlements: Entitlements,
-    history: Callable[[VcpuKey], VcpuHistory],
+    history: History,
 ) -> PolicyState:
     """Ask the policy if an interval is over, or if demand has changed since its last answer."""
     last, interval_ns = state.last, settings.interval_s * 1e9
@@ -134,11 +109,12 @@ def decide(
     if last.early:
         state = structs.replace(state, demand=state.demand.after(seen.time_ns, readings))
     if not due:
-        lately = last.early_ns is not None and 0 <= seen.time_ns - last.early_ns < interval_ns
-        if lately or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
+        recent = last.early_ns is not None and 0 <= seen.time_ns - last.early_ns < interval_ns
+        if recent or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
             return state
         state = structs.replace(state, last=structs.replace(last, early_ns=seen.time_ns))
-    now = _Now(seen.time_ns, seen.topology, readings, {key: history(key) for key in readings})
+    views = {key: history(key, seen.topology) for key in readings}
+    now = _Now(seen.time_ns, seen.topology, readings, views)
     return _ask(state, settings, now, entitlements)
 
 
@@ -150,10 +126,6 @@ def _ask(
     state: PolicyState, settings: PolicySettings, now: _Now, entitlements: Entitlements
 ) -> PolicyState:
     elapsed_ns = abs(now.time_ns - (state.last.time_ns or now.time_ns))
-    if settings.moves_max is not None:
-        earned = settings.moves_max * elapsed_ns / (settings.interval_s * 1e9)
-        moves = min(float(settings.moves_max), state.moves_left + earned)
-        state = structs.replace(state, moves_left=moves)
     ratios = {key: _ratios(state, key, now) for key in now.readings}
     wanted = {key: ratio[1] for key, ratio in ratios.items() if ratio is not None}
     use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_ns / 1e9)
@@ -164,7 +136,7 @@ def _ask(
         time_ns=now.time_ns,
         number=state.last.number + 1,
         readings=now.readings,
-        cpu_s={key: fact.cpu_s for key, fact in now.history.items()},
+        cpu_s={key: view.cpu_s for key, view in now.history.items()},
     )
     state = structs.replace(state, last=last)
     return (
@@ -184,14 +156,12 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
         check(places, {v.key: v.allowed for v in view.vcpus}, view.topology)
     except Exception as exc:  # noqa: BLE001 - third-party code may raise anything
         return _fault(state, exc)
-    moves = _moves(view.topology, places, readings)
     return structs.replace(
         state,
         last=structs.replace(state.last, memory=decided.memory, early=decided.early),
         places=places,
         placed=(state.placed | places.keys()) & readings.keys(),
         faults=0,
-        moves_left=state.moves_left - moves,
     )
 
 
@@ -248,7 +218,7 @@ def _view(
     vcpus = tuple(
         _vcpu(state, e, now, ratios[key]) for key, e in entitlements.items() if placeable(e)
     )
-    last, moves_max = state.last, settings.moves_max
+    last = state.last
     return HostView(
         now.topology,
         vcpus,
@@ -258,7 +228,6 @@ def _view(
         last.memory,
         max(0, now.time_ns - (last.time_ns or now.time_ns)) / 1e9,
         settings.interval_s,
-        None if moves_max is None else int(state.moves_left + _NOISE),
         frozenset(e.home.pcpu for e in entitlements.values() if e.home.pcpu is not None),
     )
 
@@ -285,23 +254,17 @@ def _vcpu(
     ratios: tuple[float, float] | None,
 ) -> VcpuView:
     key = entitlement.key
-    reading, fact = now.readings[key], now.history[key]
+    reading, view = now.readings[key], now.history[key]
     ran, wanted = ratios or (None, None)
-    return VcpuView(
-        key,
-        reading.pcpus,
-        entitlement.allowed,
-        fact.weight,
-        ran,
-        wanted,
-        reading.last_pcpu,
-        fact.ipc,
-        fact.speedup,
-        fact.sampled,
-        hinted_speedup(fact.hint, now.topology),
-        state.demand.asleep(key),
-        _since(state.last.cpu_s.get(key, ()), fact.cpu_s),
-        fact.parallel,
+    return structs.replace(
+        view,
+        pcpus=reading.pcpus,
+        allowed=entitlement.allowed,
+        utilization_ratio=ran,
+        demand_ratio=wanted,
+        last_pcpu=reading.last_pcpu,
+        asleep=state.demand.asleep(key),
+        cpu_s=_since(state.last.cpu_s.get(key, ()), view.cpu_s),
     )
 
 
@@ -316,15 +279,6 @@ def _ratios(state: PolicyState, key: VcpuKey, now: _Now) -> tuple[float, float] 
         return None
     ran = (reading.run_ns - before.run_ns) / wall_ns
     return ran, min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
-
-
-def _moves(topology: Topology, places: Places, readings: Readings) -> int:
-    """How many vCPUs move from one core type to another."""
-    moves = 0
-    for key, pcpus in places.items():
-        was, now = topology.position(readings[key].pcpus), topology.position(pcpus)
-        moves += None not in (was, now) and was != now
-    return moves
 
 
 def _since(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:

@@ -5,8 +5,8 @@ A policy says how strongly each vCPU claims each core type. This module turns cl
 1. A core type takes as many vCPUs as ``places`` says. From the fastest type down, the strongest
    claims win; a vCPU that loses on all others is on the slowest type that it may use. An incumbent,
    a vCPU that is on the type already, loses only to a claim that is stronger by more than a
-   threshold of its own, and only while the view's ``moves_max`` allows it. The vCPUs of a parallel
-   instance win together or not at all, unless nobody else is left to take the places.
+   threshold of its own. The vCPUs of a parallel instance win together or not at all, unless nobody
+   else is left to take the places.
 2. Where vCPUs sleep part of the time, a faster type with time to spare takes more of them from a
    crowded slower one.
 3. Where vCPUs outnumber the cores but use little of their time, those that sleep may use every
@@ -21,7 +21,6 @@ Cost: ``N log N`` for N vCPUs.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from types import MappingProxyType
 
@@ -45,20 +44,6 @@ Unit = list[VcpuKey]
 Ranked = tuple[float, Unit]
 
 
-@dataclass(slots=True)
-class MoveAllowance:
-    """How many more vCPUs may change their core type in this decision."""
-
-    left: float
-
-    def take(self, moves: int) -> bool:
-        """Use up ``moves`` if that many are left; returns whether they were."""
-        if moves > self.left:
-            return False
-        self.left -= moves
-        return True
-
-
 def assign(
     view: HostView,
     shared: SharedCapacity,
@@ -72,7 +57,6 @@ def assign(
     usable, count = shared.types, len(view.topology.core_types)
     pcpus = [view.topology.pcpus_of(t.name) for t in view.topology.core_types]
     now = {v.key: view.topology.position(v.pcpus) for v in shared.vcpus}
-    allowance = MoveAllowance(float("inf") if view.moves_max is None else view.moves_max)
     position: dict[VcpuKey, int] = {}
     for at in reversed(range(count)):
         able = [k for k in now if k not in position and at in usable[k]]
@@ -80,10 +64,10 @@ def assign(
         others = {k: claims[k][at] for k in able if at != min(usable[k])}
         places = sum([shared.places[p] for p in pcpus[at]]) - len(stay)
         held = {k: max(thresholds.get(k, 0.0), _NOISE) for k in others if now[k] == at}
-        won = _winners(_units(others, shared), others, held, max(0, places), allowance)
+        won = _winners(_units(others, shared), others, held, max(0, places))
         position |= dict.fromkeys((*stay, *won), at)
     free = [sum([max(0.0, view.free_cores.get(p, 0.0)) for p in ids]) for ids in pcpus]
-    _use_spare_time(position, shared, claims, free, allowance)
+    _use_spare_time(position, shared, claims, free)
     sleepers, anywhere = set[VcpuKey](), frozenset[int]().union(*pcpus)
     if _spare(shared, free):
         asleep = {v.key for v in shared.vcpus if _demand(v) < SLEEPS_RATIO}
@@ -124,13 +108,10 @@ def _ranked(units: Iterable[Unit], claims: Claim, held: Claim) -> list[Ranked]:
     return sorted(ranked, key=itemgetter(0), reverse=True)
 
 
-def _winners(
-    units: Collection[Unit], claims: Claim, held: Claim, count: int, allowance: MoveAllowance
-) -> list[VcpuKey]:
+def _winners(units: Collection[Unit], claims: Claim, held: Claim, count: int) -> list[VcpuKey]:
     """The ``count`` vCPUs with the strongest claims, where incumbents' thresholds add to theirs.
 
     ``units`` in the order of keys: of equal ones the first wins. ``held``: incumbents' thresholds.
-    Replacing incumbents takes moves: they leave the core type and the challenger enters it.
     """
     if len(claims) <= count:
         return list(claims)
@@ -146,7 +127,7 @@ def _winners(
         while room < len(unit) and kept and claim > inside[kept - 1][0]:
             kept -= 1
             room += len(inside[kept][1])
-        if room >= len(unit) and (room == free or allowance.take(len(unit) + room - free)):
+        if room >= len(unit):
             del inside[kept:]
             won += unit
             free = room - len(unit)
@@ -171,7 +152,6 @@ def _use_spare_time(
     shared: SharedCapacity,
     claims: Claims,
     free_cores: Sequence[float],
-    allowance: MoveAllowance,
 ) -> None:
     """Let faster core types with time to spare take vCPUs from crowded slower ones.
 
@@ -192,7 +172,7 @@ def _use_spare_time(
             crowded = excess[source] > (CROWDED_RATIO - 1.0) * free_cores[source]
             room = crowded and excess[at] + cores <= 0.0
             waits = count[source] - len(unit) + 1 > free_cores[source]  # or else a core idles there
-            if waits and (room or saved_cores >= GAIN_MIN_CORES) and allowance.take(len(unit)):
+            if waits and (room or saved_cores >= GAIN_MIN_CORES):
                 position |= dict.fromkeys(unit, at)
                 count.update({source: -len(unit), at: len(unit)})
                 excess[source] -= cores

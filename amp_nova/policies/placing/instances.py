@@ -61,13 +61,10 @@ def take_turns(
     """The places of each instance, given to those of its vCPUs whose turn it is.
 
     Two vCPUs change places once the one on the faster core type recently had ``TURN_RATIO`` more of
-    it. An instance whose vCPUs would exceed the view's ``moves_max`` takes no turns, nor does a
-    parallel one.
+    it. A parallel instance takes no turns.
     """
     position = view.topology.position
     now = {v.key: position(v.pcpus) for v in view.vcpus if v.key in places}
-    left = math.inf if view.moves_max is None else view.moves_max
-    left -= sum(at != position(places[key]) for key, at in now.items())
     turns, last = dict(places), len(view.topology.core_types) - 1
     for instance in instances.values():
         vcpus = [v for v in instance.vcpus if v.key in places]
@@ -77,12 +74,7 @@ def take_turns(
             v.key: accounts[v.key].turn_ratio - TURN_RATIO * (now[v.key] or 0) / last for v in vcpus
         }
         best = sorted((places[k] for k in had), key=lambda p: position(p) or 0, reverse=True)
-        moved = dict(zip(sorted(had, key=had.__getitem__), best, strict=True))
-        moves = sum(now[k] != position(p) for k, p in moved.items())
-        moves -= sum(now[k] != position(places[k]) for k in moved)
-        if moves <= left:
-            turns |= moved
-            left -= moves
+        turns |= dict(zip(sorted(had, key=had.__getitem__), best, strict=True))
     return turns
 
 

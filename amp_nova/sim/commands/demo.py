@@ -13,6 +13,7 @@ from typing import Any
 
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.web_server import Settings, WebServer
 from amp_nova.cmd.arguments import whole
 from amp_nova.cmd.command import Command, Screen, as_json
 from amp_nova.exceptions import ConfigInvalid
@@ -81,10 +82,10 @@ class Demo(Command):
 def _serve(exporter: Exporter, port: int) -> str:
     """Serve the page and the metrics of the host with amp-nova until the process ends; its URL."""
     try:
-        address, taken = exporter.start_http(ADDRESS, port)
+        server = WebServer(exporter.routes, Settings(ADDRESS, port)).bind()
     except ConfigInvalid as exc:
         raise ConfigInvalid(f"port {port} is not free: give another --port, or 0 for any") from exc
-    return f"http://{address}:{taken}/"
+    return f"http://{ADDRESS}:{server.bind_addr[1]}/"
 
 
 def _simulate(args: argparse.Namespace, exporter: Exporter, address: str) -> Show:

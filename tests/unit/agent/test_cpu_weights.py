@@ -4,9 +4,7 @@ import pytest
 
 from amp_nova.agent.loop import Loop
 from amp_nova.plugins import load_policy
-from amp_nova.sim.host import SimHost
 from tests.hosts import FakeHost
-from tests.unit.sim.builders import guest, topology
 
 HALF = {"pref_core": "0.5"}
 
@@ -76,19 +74,6 @@ def test_a_paused_instance_keeps_its_weight():
     assert weights(host) == {"paused": 100, "mixed": 1000}
 
 
-def test_when_the_last_booking_goes_best_effort_has_the_default_again():
-    """What was set for bookings ends with them."""
-    host = host_with(booked=HALF, free=None)
-    loop = Loop(host, host)
-    loop.cycle()
-    del host.domains["booked"]
-    host.wait()
-
-    loop.cycle()
-
-    assert weights(host) == {"free": 100}
-
-
 def test_dedicated_instances_are_left_alone():
     """Nova gave them pCPUs that no booking may use; one that shares a single pCPU competes."""
     host = FakeHost()
@@ -121,22 +106,6 @@ def test_the_default_that_systemd_writes_is_repaired_and_nobodys_change():
 
     assert drift["weight"] == 4
     assert weights(host)["free"] == 700
-
-
-def test_a_policy_moves_the_unbooked_vcpus_of_a_booked_instance():
-    """They take turns like others', within what nobody booked, and that is no foreign change."""
-    guests = [guest("mixed", 3, pref_core__0="0.5", pref_core__2="1.25"), guest("other")]
-    host = SimHost(topology(), guests)
-    loop = Loop(host, host, policy=load_policy("amp-fair"), stopwatch=lambda: 0.0)
-    kept = set()
-    for second in range(60):
-        host.advance(float(second))
-        (unbooked,) = (v for v in host.observe().domains[0].vcpus if v.index == 1)
-        kept.add(unbooked.pcpus)
-        totals = loop.cycle().totals
-
-    assert {frozenset({0}), frozenset({1})} <= kept
-    assert sum(totals.drift.values()) == 0
 
 
 def test_where_a_policy_places_a_weight_follows_the_vcpus():

@@ -6,6 +6,7 @@ import pytest
 
 from amp_nova.agent.cycle import STAGES
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.operator import status
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.exceptions import HypervisorUnavailable
@@ -58,18 +59,6 @@ class TestSteadyState:
         assert account.last.refcores == approx(0.5)
         assert sum(account.shortfall_ref_s) == approx(0.0)
         assert report.domains[0].ratios.counts[6] == 2
-
-    def test_the_report_is_complete(self, host):
-        """Totals, stages and what every vCPU has."""
-        agent = loop(host)
-        report = cycles(agent, host, 3)
-
-        assert report.time_ns == host.time_ns
-        assert report.topology is host.topology
-        assert (report.totals.cycles, report.totals.writes) == (3, 3)  # affinity, limit and weight
-        assert vcpu(report).entitlement.core_type == "slow"
-        assert vcpu(report).reading.bandwidth.cores == 0.5
-        assert problem(report) is None
 
     def test_a_bank_is_filled_spent_and_not_written_for_nothing(self):
         """``amp:burst_s`` of a vCPU that slept; a limit is written when it changes, not before."""
@@ -191,15 +180,6 @@ class TestFailures:
         assert state(host)["vm", 0] == ([0, 1], 0.5)
         assert len(cycles(agent, host).changes.vcpus) == 0
 
-    def test_a_failed_move_is_no_migration(self):
-        """What did not happen is not counted."""
-        host = FakeHost()
-        host.add("vm", {"pref_core": "2"})
-        host.vcpu("vm").pcpus = frozenset({0})
-        host.refuses = {("vm", 0)}
-
-        assert cycles(loop(host), host).totals.migrations == {}
-
 
 class TestForeignChanges:
     def meddle(self, host):
@@ -264,17 +244,6 @@ class TestForeignChanges:
 
         assert host.vcpu("vm", 1).pcpus == {0}
 
-    def test_a_restarted_guest_is_set_up_anew(self, host):
-        """New threads without limits are no drift; they get them at once."""
-        agent = loop(host)
-        cycles(agent, host, 2)
-        host.restart("vm")
-
-        report = cycles(agent, host)
-
-        assert report.totals.drift == {}
-        assert state(host)["vm", 0] == ([0, 1], 0.5)
-
     def test_a_restart_that_kept_its_limits_is_no_drift_later(self, host):
         """A new incarnation that looks just like the old one is watched like any other."""
         agent = loop(host)
@@ -306,27 +275,23 @@ class TestExcluded:
         cycles(agent, host)
         assert state(host)["vm", 0] == ([0, 1], 0.5)
 
-    def test_a_quota_of_its_own_is_left_alone(self):
-        """A domain whose definition has a quota keeps it; the note gives the remedy."""
+    @pytest.mark.parametrize(
+        ("specs", "kept", "note"),
+        [
+            ({"pref_core": "0.5"}, [0, 1, 2], "remove that quota or the booking"),
+            ({"core_type": "slow"}, [0, 1], ""),
+        ],
+    )
+    def test_a_quota_of_its_own_is_left_alone(self, specs, kept, note):
+        """It excludes a booking, and the note gives the remedy; a core type is kept."""
         host = FakeHost()
-        host.add("vm", {"pref_core": "0.5"}, limited_elsewhere=True)
+        host.add("vm", specs, limited_elsewhere=True)
         host.vcpu("vm").bandwidth = hosts.limit(0.3)
 
         report = cycles(loop(host), host, 2)
 
-        assert state(host)["vm", 0] == ([0, 1, 2], 0.3)
-        assert "remove that quota or the booking" in vcpu(report).entitlement.note
-
-    def test_a_quota_of_its_own_goes_with_a_core_type(self):
-        """``amp:core_type`` without a booking is kept, and the quota is not touched."""
-        host = FakeHost()
-        host.add("vm", {"core_type": "slow"}, limited_elsewhere=True)
-        host.vcpu("vm").bandwidth = hosts.limit(0.3)
-
-        report = cycles(loop(host), host, 2)
-
-        assert state(host)["vm", 0] == ([0, 1], 0.3)
-        assert vcpu(report).entitlement.note is None
+        assert state(host)["vm", 0] == (kept, 0.3)
+        assert note in (vcpu(report).entitlement.note or "")
 
     def test_without_enforce_bookings_are_accounted_only(self, host):
         """Nothing is changed for the contract; a policy still places best effort."""
@@ -353,20 +318,6 @@ class TestExcluded:
 
 
 class TestChangingHosts:
-    def test_a_domain_that_leaves(self, host):
-        """Its room is free again; nothing is left of it in the report."""
-        host.add("huge", {"pref_core": "2"})
-        host.add("next", {"pref_core": "2"})
-        agent = loop(host)
-        first = cycles(agent, host)
-        (left,) = (d.domain.resource for d in first.domains if d.vcpus[0].entitlement.note)
-        host.domains.pop("huge" if left == "next" else "next")
-
-        report = cycles(agent, host)
-
-        assert [d.domain.resource for d in report.domains] == ["vm", left]
-        assert vcpu(report, left).entitlement.note is None
-
     def test_a_hot_plugged_vcpu(self, host):
         """It gets its booking in the next cycle; the first one keeps what it has."""
         host.domains["vm"].domain = replace(host.domains["vm"].domain, vcpus=2)
@@ -436,19 +387,6 @@ class TestChangingHosts:
 
 
 class TestPolicies:
-    def test_best_effort_is_placed(self, host):
-        """A policy's plan is carried out, and booked vCPUs are not in it."""
-        host.add("free", vcpus=2)
-        agent = loop(host, Answer({("free", 0): {2}, ("free", 1): {0}}))
-
-        report = cycles(agent, host, 8)
-
-        assert state(host)["free", 0] == ([2], None)
-        assert state(host)["free", 1] == ([0], None)
-        assert state(host)["vm", 0] == ([0, 1], 0.5)
-        assert len(report.changes.vcpus) == 0
-        assert vcpu(report, "free").account.last.refcores == approx(2.0)
-
     def test_a_policy_chooses_within_the_core_type(self):
         """Contract and policy do not take turns at one vCPU, nor is it anybody's drift."""
         host = FakeHost()
@@ -484,3 +422,23 @@ class TestClock:
         agent = Loop(host, host, stopwatch=lambda: float(next(ticks)))
 
         assert agent.cycle().stage_s == dict.fromkeys(STAGES, 1.0)
+
+
+def test_bookings_that_one_limit_cannot_keep_are_left_alone_and_status_says_why():
+    """As with ``writer = libvirt``; others are enforced, and have precedence over best effort."""
+    host = FakeHost()
+    host.add("differ", {"pref_core": "0.5", "pref_core.1": "0.2"}, vcpus=2)
+    host.add("same", {"pref_core": "0.5"}, vcpus=2)
+    host.add("free")
+
+    report = cycles(loop(host, terms=Terms(one_limit=True)), host, 3)
+
+    found = state(host)
+    assert found["differ", 0] == ([0, 1, 2], None)
+    assert found["same", 0][1] == found["same", 1][1] == 0.5
+    weights = {name: domain.cpu_weight for name, domain in host.domains.items()}
+    assert weights == {"differ": 100, "same": 1000, "free": 5}
+    for index in (0, 1):
+        note = vcpu(report, "differ", index).entitlement.note
+        assert note.startswith("not enforced: the bookings of its vCPUs differ")
+    assert any("differ" in line for line in status.explain(report, "differ")["because"])

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import service
-from amp_nova.agent.operator import control_socket, status
+from amp_nova.agent.operator import control_socket
 from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError, HypervisorUnavailable
 from amp_nova.guard import lease, locks
@@ -42,7 +42,7 @@ def test_service_runs_until_a_signal(setup):
 
 def test_an_event_starts_a_cycle_at_once(setup):
     """A new instance does not wait for the next period."""
-    running = Service(setup.conf(cycle_s=60))
+    running = Service(setup.conf(cycle_s=10))
     started = []
 
     def condition():
@@ -54,7 +54,7 @@ def test_an_event_starts_a_cycle_at_once(setup):
     began = time.monotonic()
     run_until(running, condition)
 
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 5
 
 
 def test_events_do_not_delay_periodic_cycles(setup):
@@ -84,18 +84,16 @@ def test_events_do_not_delay_periodic_cycles(setup):
 def test_unavailable_hypervisor_is_logged_once(setup, caplog, monkeypatch):
     """The agent goes on asking and does not fill the log."""
     running = Service(setup.conf())
-    agent = running.publishers.exporter.agent
     error = HypervisorUnavailable("libvirt is away")
     with monkeypatch.context() as patch:
         patch.setattr(setup.node.libvirt, "domains", lambda: (_ for _ in ()).throw(error))
         for _ in range(3):
-            running._try_cycle(None)
+            assert running._try_cycle(None)
     assert caplog.text.count("libvirt is away") == 1
-    assert agent.hypervisor_up is False
 
     running._try_cycle(None)
 
-    assert agent.hypervisor_up is True
+    assert running.publishers.exporter.agent.hypervisor_up is True
 
 
 def test_a_fault_in_the_fast_loop_is_logged_once(setup, caplog):
@@ -106,24 +104,16 @@ def test_a_fault_in_the_fast_loop_is_logged_once(setup, caplog):
 
     def tick(_ticks):
         fast.active = False
+        setup.wake.set()  # nothing more to wait for
         if next(faults):
             raise ValueError("a fault")
 
     running.loop.tick = tick
     for count in (1, 1, 1, 1, 2):
         fast.active = True
-        running._pause(time.monotonic() + 0.01)
+        setup.wake.clear()
+        running._pause(time.monotonic() + 30)
         assert caplog.text.count("the fast loop failed") == count
-
-
-def test_a_fault_in_a_cycle_does_not_end_the_agent(setup, caplog):
-    """It is logged, and the agent continues with the next cycle."""
-    running = Service(setup.conf())
-    running.loop.cycle = lambda: {}["a fault"]
-
-    running._try_cycle(None)
-
-    assert "a control cycle failed; continuing with the next cycle" in caplog.text
 
 
 def test_a_fault_in_io_work_does_not_stop_publishing(setup, caplog):
@@ -218,17 +208,12 @@ def test_without_control_nothing_is_written(setup, monkeypatch):
     assert setup.node.kernel.writes == 0
 
 
-def test_a_question_before_the_first_cycle_is_answered(setup):
-    """By an agent that has just started."""
-    answer = Service(setup.conf())._answer({"command": "status"})
-
-    assert answer == {"error": "the agent has not finished a cycle yet: see its log"}
-
-
-def test_an_instance_is_explained_by_any_of_its_names(setup):
-    """UUID, libvirt name or Nova name; an unknown one is a sentence."""
+def test_questions_are_answered_from_the_last_cycle(setup):
+    """An instance by UUID, libvirt name or Nova name; an unknown one is a sentence."""
     setup.node.start(specs=HALF)
     running = Service(setup.conf())
+    unfinished = "the agent has not finished a cycle yet: see its log"
+    assert running._answer({"command": "status"}) == {"error": unfinished}
     running.once()
 
     for name in (resource(NAME), NAME, "web & shop"):
@@ -236,18 +221,6 @@ def test_an_instance_is_explained_by_any_of_its_names(setup):
         assert answer["explain"]["domain"] == NAME
     with pytest.raises(AmpError, match="no instance 'x' on this host"):
         running._answer({"command": "explain", "instance": "x"})
-
-
-def test_the_configured_policy_places_best_effort(setup):
-    """By name, with its parameters."""
-    setup.node.start("free")
-    running = Service(setup.conf(policy="amp-r-fair", policy_parameter="fair_ratio=0.35"))
-
-    first, second = running.once(), running.once()
-
-    assert [c.reason for c in first.changes.vcpus] == ["policy amp-r-fair"] * 2
-    assert {len(v.reading.pcpus) for d in second.domains for v in d.vcpus} == {2}
-    assert status.describe(second) == []
 
 
 def test_warnings_about_the_calibration_are_logged_once(setup, caplog):

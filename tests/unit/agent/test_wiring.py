@@ -92,36 +92,24 @@ def test_calibration_has_an_age_and_errors_where_it_is_in_use(setup, monkeypatch
     made_s, errors = wiring.calibrated(conf, reports.topology())
     assert (made_s, errors) == (77.0, {"fast": pytest.approx(0.07)})
     assert wiring.calibrated(conf, setup.node.topology) == (None, {})
-
-
-def test_removed_calibration_has_no_age(setup):
-    """Its coefficients stay in use."""
-    conf = setup.conf()
+    monkeypatch.undo()
     conf.set_override("calibration_file", str(setup.tmp_path / "gone.json"), "topology")
-
-    assert wiring.calibrated(conf, reports.topology()) == (None, {})
+    assert wiring.calibrated(conf, reports.topology()) == (None, {})  # its coefficients stay
 
 
 def test_the_libvirt_writer_decides_by_what_libvirt_can(setup):
-    """One limit per instance, and a sampling period that suits slow writes."""
+    """One limit per instance, a sampling period that suits slow writes, values in definitions."""
     conf = setup.conf(writer="libvirt")
 
     found = settings.read(conf)
 
     assert (found.terms.one_limit, found.ips.sp_s) == (True, 0.5)
+    assert wiring.make_writer(conf, setup.node.sensor).in_definition
     conf.set_override("sp_s", 0.2, "agent")
     assert settings.read(conf).ips.sp_s == 0.2
-    assert settings.read(setup.conf()).ips.sp_s == 0.1
-
-
-@pytest.mark.parametrize(("writer", "in_definition"), [("cgroup", False), ("libvirt", True)])
-def test_the_writer_is_the_configured_one(setup, writer, in_definition):
-    """``release`` goes by whether its values are in libvirt's definition."""
-    conf = setup.conf(writer=writer)
-
-    made = wiring.make_writer(conf, wiring.make_sensor(conf))
-
-    assert made.in_definition is in_definition
+    conf = setup.conf()
+    assert settings.read(conf).ips.sp_s == 0.1
+    assert not wiring.make_writer(conf, setup.node.sensor).in_definition
 
 
 def test_a_state_folder_that_cannot_be_read_is_one_sentence(setup):
@@ -140,14 +128,14 @@ def test_io_threads_are_not_moved_through_libvirt(setup):
     conf = setup.conf(writer="libvirt", io_work="slow")
 
     with pytest.raises(ConfigInvalid, match=r"io_work = slow.*set io_work = report, or writer"):
-        wiring.make_io_work(conf, wiring.make_sensor(conf), dry_run=False)
+        wiring.make_io_work(conf, wiring.make_sensor(conf))
 
 
 @pytest.mark.parametrize(("work", "cycles"), [("slow", 2.5), ("report", 10.0)])
 def test_io_work_is_examined_every_few_cycles(setup, work, cycles):
     """Longer cycles mean less of it, too."""
     conf = setup.conf(io_work=work, cycle_s=4.0)
-    made = wiring.make_io_work(conf, wiring.make_sensor(conf), dry_run=False)
+    made = wiring.make_io_work(conf, wiring.make_sensor(conf))
 
     made.step(reports.topology(), {}, 100.0)
 

@@ -41,11 +41,7 @@ class Agent:
         (self.folder / "amp-nova.conf").write_text(f"{text}\nroot = {self.machine}\n")
 
     def start(self, code=CODE):
-        environ = {
-            **os.environ,
-            "NOTIFY_SOCKET": str(self.folder / "notify"),
-            "WATCHDOG_USEC": "60000000",
-        }
+        environ = {**os.environ, "NOTIFY_SOCKET": str(self.folder / "notify")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "--config-file", str(self.folder / "amp-nova.conf")],
             env=environ,
@@ -241,14 +237,14 @@ def test_a_dead_exporter_thread_is_restarted_and_counted(agent):
     """Its first run fails; metrics are served by the second, which tells of it."""
     agent.configure()
     agent.start(
-        "from amp_nova.agent.publish.web_server import WebServer\n"
-        "run, failed = WebServer.run, []\n"
-        "def once(self, *args):\n"
+        "from amp_nova.agent.publish.web_server import Server\n"
+        "close_older, failed = Server.close_older, []\n"
+        "def once(self, seconds):\n"
         "    if not failed:\n"
         "        failed.append(1)\n"
         "        raise RuntimeError('a fault')\n"
-        "    run(self, *args)\n"
-        "WebServer.run = once\n" + CODE
+        "    close_older(self, seconds)\n"
+        "Server.close_older = once\n" + CODE
     )
     agent.until(lambda: agent.log.count("metrics at /metrics") == 2, "the second run")
 

@@ -8,7 +8,7 @@ from amp_nova.policies.placing.core_shares import shared_capacity
 from tests.unit.sim.builders import topology
 
 
-def on_fast(host, claims, before="", moves_max=None, thresholds=None, **known):
+def on_fast(host, claims, before="", thresholds=None, **known):
     """vCPUs on fast cores, as ``p0 a0``: instances p and q are parallel, others are not.
 
     ``before``: those that were there; ``claims``: of each vCPU of an instance.
@@ -26,7 +26,7 @@ def on_fast(host, claims, before="", moves_max=None, thresholds=None, **known):
         for name, of_each in claims.items()
         for i, demand in enumerate(known.get(name, [1.0] * len(of_each)))
     )
-    view = HostView(host, vcpus, dict.fromkeys(fast | slow, 1.0), moves_max=moves_max)
+    view = HostView(host, vcpus, dict.fromkeys(fast | slow, 1.0))
     claim = {v.key: (claims[v.key[0]][v.key[1]],) * 2 for v in vcpus}
     held = {v.key: (thresholds or {}).get(v.key[0], 0.0) for v in vcpus}
     places = assign(view, shared_capacity(view), claim, held)
@@ -54,13 +54,6 @@ def test_a_part_takes_what_nobody_else_can():
     assert on_fast(TWO, {"p": [1, 1, 1], "q": [2, 2, 2]}, before="p2") == "p2 q0"
     assert on_fast(TWO, {"p": [1, 1, 1], "q": [2, 2, 2]}, before="p1 p2") == "p1 p2"
     assert on_fast(TWO, {"p": [1, 1, 1], "a": [0], "b": [0], "q": [2]}, before="p1 p2") == "a0 q0"
-
-
-@pytest.mark.parametrize(("moves_max", "there"), [(None, "p0 p1"), (4, "p0 p1"), (3, "a0 b0")])
-def test_all_of_its_moves_are_made_or_none(moves_max, there):
-    claims = {"p": [3, 3], "a": [2], "b": [1], "c": [0], "d": [0]}
-
-    assert on_fast(TWO, claims, before="a0 b0", moves_max=moves_max) == there
 
 
 def test_it_keeps_the_cores_for_as_long_as_all_its_thresholds_say():

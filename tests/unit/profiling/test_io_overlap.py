@@ -110,7 +110,7 @@ def test_migration_threads_do_no_guest_io():
     later = IoThread(11, "migration", 10**9, HOME, HOME)
     assert cu.use(reading(0, threads=[sender]), reading(1, threads=[later])).cpu_cores == 0
     case = Case(insensitive=True)
-    assert cu.wanted(sender, topology(), case, sensitive_fast=False) == HOME
+    assert cu.wanted(sender, topology(), case) == HOME
 
 
 @given(st.lists(st.floats(0.91, 1.049), max_size=40), st.booleans())
@@ -172,22 +172,20 @@ def thread(home, pcpus=None):
 
 
 @pytest.mark.parametrize(
-    ("home", "insensitive", "sensitive", "sensitive_fast"),
+    ("home", "insensitive"),
     [
-        (HOME, SLOW, HOME, FAST),
-        ({1, 2}, {1}, {1, 2}, {2}),
-        ({2, 3}, {2, 3}, {2, 3}, {2, 3}),  # pinned to fast cores: it stays there
-        ({0}, {0}, {0}, {0}),
+        (HOME, SLOW),
+        ({1, 2}, {1}),
+        ({2, 3}, {2, 3}),  # pinned to fast cores: it stays there
+        ({0}, {0}),
     ],
 )
-def test_threads_stay_within_their_definition(home, insensitive, sensitive, sensitive_fast):
+def test_threads_stay_within_their_definition(home, insensitive):
     """The slow pCPUs of the home if there are any, never others."""
     of = topology()
     there = Case(insensitive=True)
-    assert cu.wanted(thread(home), of, there, sensitive_fast=False) == insensitive
-    assert cu.wanted(thread(home), of, there, sensitive_fast=True) == insensitive
-    assert cu.wanted(thread(home), of, Case(), sensitive_fast=False) == sensitive
-    assert cu.wanted(thread(home), of, Case(), sensitive_fast=True) == sensitive_fast
+    assert cu.wanted(thread(home), of, there) == insensitive
+    assert cu.wanted(thread(home), of, Case()) == home
 
 
 def test_estimates():

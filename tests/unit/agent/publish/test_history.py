@@ -12,7 +12,7 @@ from amp_nova.agent.publish import history
 from amp_nova.agent.publish.history import SPAN_S, STEP_S, History
 from amp_nova.control.context import Home
 from tests import reports
-from tests.reports import best_effort, booked, instance, ips
+from tests.reports import booked, instance, ips
 
 RESOURCE = "uuid-of-instance-00000001"
 CONTENTION = 3 + CAUSES.index("contention")
@@ -66,13 +66,6 @@ def test_ips_count_as_the_reference_cores_that_they_are_worth():
 
     assert found.rows(RESOURCE)[0][:2].tolist() == [1.0, 0.5]
     assert math.isnan(found.rows("uuid-of-uncounted")[0][1])
-
-
-def test_unknown_is_not_nothing():
-    """What best effort on several core types gets is not known."""
-    found = after(reports.cycle(instance(booked()), instance(best_effort(), name="other")))
-
-    assert math.isnan(found.rows("uuid-of-other")[0][1])
 
 
 def test_instances_come_and_go():

@@ -27,9 +27,9 @@ def host():
     return host
 
 
-def asked_s(policy, host, seconds, wants=None, **settings):
+def asked_s(policy, host, seconds, wants=None):
     """At which seconds the policy was asked; ``wants``: what domains want from a second on."""
-    runner = Runner(policy, 5.0, **settings)
+    runner = Runner(policy, 5.0)
     times = []
     for second in range(seconds):
         for name, share in (wants or {}).get(second, {}).items():
@@ -116,14 +116,3 @@ def test_small_and_idle_bookings_start_no_decisions(host):
     wants = {0: {"idle": 0.01}, 6: {"small": 0.0}, 7: {"idle": 0.05}}
 
     assert asked_s(prompt(BOTH_SLOW), host, 11, wants) == [0, 5, 10]
-
-
-def test_moves_are_limited_per_interval(host):
-    """An early decision has what the one before left, and what the time since adds."""
-    policy = prompt(A_FAST)
-    host.vcpu("a").pcpus, host.vcpu("b").pcpus = SLOW, FAST
-
-    asked_s(policy, host, 8, {1: {"a": 0.0}}, moves_max=4)
-
-    # the first decision moves both; 2 s later 2 x 4 / 5 more may be moved, 5 s later all again
-    assert [v.moves_max for v in policy.views] == [4, 3, 4]
