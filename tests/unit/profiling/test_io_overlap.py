@@ -190,16 +190,6 @@ def test_threads_stay_within_their_definition(home, insensitive, sensitive, sens
     assert cu.wanted(thread(home), of, Case(), sensitive_fast=True) == sensitive_fast
 
 
-def test_estimates():
-    """Half of the home is fast, at twice the speed; work would take twice its time there."""
-    on_slow = IoThread(10, "emulator", 0, SLOW, HOME)
-    later = IoThread(10, "emulator", 10**9, SLOW, HOME)
-    before, after = reading(0, threads=[on_slow]), reading(1, threads=[later])
-    assert cu.freed_s(before, after, SLOW, 2.0) == pytest.approx(0.25)
-    assert cu.freed_s(reading(0), reading(1, 1.0), SLOW, 2.0) == 0.0
-    assert cu.speed_ratio(topology()) == 2.0
-
-
 @pytest.mark.parametrize(
     ("run_s", "takes_s"),
     [
