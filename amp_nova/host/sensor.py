@@ -14,7 +14,7 @@ from amp_nova.exceptions import DescriptorsExhausted
 from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import NONE, Counters
 from amp_nova.host.libvirt.domain_xml import DomainXml
-from amp_nova.host.libvirt.hypervisor import Hypervisor, with_incarnation
+from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import OnlineTopology
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation, process_id
 from amp_nova.model.cpulist import shared
@@ -243,7 +243,7 @@ class LibvirtSensor:
         life = guest.threads.incarnation
         if guest.xml is not xml or guest.domain is None or guest.domain.incarnation != life:
             guest.xml, guest.allowed = xml, self._allowed(xml)
-            guest.domain = with_incarnation(xml, life).domain
+            guest.domain = replace(xml.domain, incarnation=life)
 
     def _allowed(self, xml: DomainXml) -> dict[int, frozenset[int]]:
         """The online pCPUs that a definition permits to each vCPU."""

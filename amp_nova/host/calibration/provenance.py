@@ -72,7 +72,7 @@ def apply(
 
     Args:
         topology: as detected or configured; configured coefficients stay.
-        path: the file; an empty or missing one changes nothing.
+        path: the file.
         root: where ``/sys`` and ``/proc`` of the machine are.
         now: the time at which the age of the calibration is judged.
 
@@ -82,8 +82,6 @@ def apply(
     Raises:
         CalibrationInvalid: the file is not a calibration.
     """
-    if not str(path) or not os.path.lexists(path):
-        return topology
     calibrations, state = file.read(path), machine(root)
     calibration = own(calibrations, root)
     if calibration is None:

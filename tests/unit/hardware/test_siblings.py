@@ -27,14 +27,6 @@ def test_a_declaration_replaces_what_was_detected():
     assert [found.siblings_of(p) for p in range(4)] == [(), (2,), (1,), ()]
 
 
-def test_nothing_declared_changes_nothing():
-    """Not even the object."""
-    host = plain()
-
-    assert siblings.declare(host, []) is host
-    assert siblings.with_factors(host, []) is host
-
-
 @pytest.mark.parametrize(
     ("lines", "why"),
     [

@@ -78,11 +78,6 @@ def test_group_that_is_gone_is_acted_on_at_once(acted):
     assert when["here"] == pytest.approx(0.05, abs=2 * cgroups.POLL_S)
 
 
-def test_nothing_to_write_takes_no_time(acted):
-    """No groups, no wait."""
-    assert acted() == {}
-
-
 V1 = b"tmpfs /run tmpfs rw 0 0\ncgroup /cg/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n"
 V2 = b"cgroup2 /cg cgroup2 rw 0 0\n"
 OTHERS = b"cgroup /cg/cpuacct cgroup rw,cpuacct 0 0\ncgroup /cg/cpuset cgroup rw,cpuset 0 0\n"

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from amp_nova.guard.kernel import GONE, started
+from amp_nova.guard.kernel import started
 from amp_nova.host import vcpu_threads
 from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import Counters
@@ -93,21 +93,6 @@ def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
     assert found.groupless == {0}
 
 
-def test_thread_that_ended_is_not_verified(host):
-    """Its id is not in use any more, or by another thread, in the same process or another one."""
-    host.start(vcpus=2)
-    found = of(host)
-    first, second = found.by_index[0], found.by_index[1]
-    first.verify()
-    host.unplug(NAME, 0)
-    host.reuse(1)
-
-    for thread in (first, second):
-        with pytest.raises((FileNotFoundError, ProcessLookupError)) as caught:
-            thread.verify()
-        assert caught.value.errno in GONE
-
-
 def test_thread_of_another_process_with_the_same_ids_is_not_verified(host):
     """Even if it started in the same clock tick: the descriptor belongs to the old thread."""
     host.start(vcpus=1)
@@ -162,22 +147,6 @@ def test_group_that_moved_is_followed(host):
     found.by_index[0].group.set_bandwidth(Bandwidth(5000, 20000))
 
     assert host.limit("moved") == "5000 20000"
-
-
-@pytest.mark.parametrize("missing", ["schedstat", "group"])
-def test_vcpu_that_cannot_be_opened_leaks_nothing(host, missing):
-    """If one vCPU ends while the others are opened, no descriptor stays open."""
-    host.start(vcpus=2)
-    if missing == "group":
-        remove(host.group(NAME, "vcpu1"))
-    else:
-        (host.root / f"proc/4000/task/{host.tid(1)}/schedstat").unlink()
-    before = descriptors()
-
-    with pytest.raises(FileNotFoundError):
-        of(host)
-
-    assert descriptors() == before
 
 
 def test_thread_that_ended_since_the_listing_is_passed_over(host, monkeypatch):
