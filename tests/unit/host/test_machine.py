@@ -33,24 +33,12 @@ def calibrated(conf):
     return conf
 
 
-def test_without_calibration_declared_coefficients_count(conf):
-    """A missing calibration file is not an error."""
-    assert load_topology(conf).core_type("p-core").coefficient == pytest.approx(1.641, abs=1e-3)
-
-
 def test_the_calibration_counts(calibrated):
     """It replaces declared coefficients, and the warning about them."""
     found = load_topology(calibrated)
 
     assert [t.coefficient for t in found.core_types] == pytest.approx([2, 4])
     assert not [w for w in found.warnings if "declared by the firmware" in w]
-
-
-def test_the_configured_types_count(conf):
-    """They replace detected ones."""
-    conf.set_override("core_type", ["big 0-11 1.85", "small 12-19"], "topology")
-
-    assert [t.name for t in load_topology(conf).core_types] == ["small", "big"]
 
 
 def test_a_reference_elsewhere_needs_a_calibration(calibrated, tmp_path):

@@ -170,16 +170,6 @@ def test_changed_domain_is_read_again_after_its_event():
     found.close()
 
 
-def test_unreachable_libvirt_is_one_sentence():
-    """Before libvirt has ever answered, the error names the URI."""
-    found = Hypervisor("test:///no/such/file.xml", timeout_s=5)
-
-    with pytest.raises(HypervisorUnavailable, match=r"libvirt at test:///no/such/file.xml: "):
-        found.domains()
-
-    assert not found.available
-
-
 def test_fallback_bookings_are_applied(daemon):
     """Domains without a booking get the configured one."""
     found = Hypervisor("fake", [Fallback("t*", {"amp:pref_core": "0.5"})])
