@@ -45,8 +45,8 @@ class _Guest:
     """One domain: its threads, its definition, and the pCPUs that this allows each vCPU."""
 
     threads: VcpuThreads
+    domain: Domain
     xml: DomainXml | None = None
-    domain: Domain | None = None
     allowed: dict[int, frozenset[int]] = field(default_factory=dict)
     bursts_us: dict[int, int] = field(default_factory=dict)
 
@@ -131,10 +131,7 @@ class LibvirtSensor:
         """Counters of these vCPUs now; a vCPU that is gone or not counted is left out."""
         samples = {}
         for key in keys:
-            resource, index = key
-            if (guest := self._guests.get(resource)) is None:
-                continue
-            if (thread := guest.threads.by_index.get(index)) is None:
+            if (thread := self.thread(key)) is None:
                 continue
             try:
                 sample = thread.sample()
@@ -165,7 +162,7 @@ class LibvirtSensor:
     def about(self, resource: str) -> tuple[Domain, Mapping[int, frozenset[int]]] | None:
         """A domain as of the last observation, and the pCPUs its definition allows each vCPU."""
         guest = self._guests.get(resource)
-        return None if guest is None or guest.domain is None else (guest.domain, guest.allowed)
+        return None if guest is None else (guest.domain, guest.allowed)
 
     def thread(self, key: VcpuKey) -> VcpuThread | None:
         """The thread of a vCPU, if it was there at the last observation."""
@@ -194,9 +191,8 @@ class LibvirtSensor:
         guest = self._guests.get(resource)
         closely = rescan or guest is None or guest.xml is not xml
         if closely or guest is None or guest.threads.incomplete:
-            guest = self._found(resource, xml, closely)
-            self._describe(guest, xml)
-        domain, threads, allowed = guest.domain or xml.domain, guest.threads, guest.allowed
+            guest = self._found(resource, xml)
+        domain, threads, allowed = guest.domain, guest.threads, guest.allowed
         vcpus = tuple(
             [
                 thread.read(allowed[index], closely=closely)
@@ -215,35 +211,27 @@ class LibvirtSensor:
             guest.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
         return DomainReading(domain, vcpus, missing, weight, guest.bursts_us, allowed)
 
-    def _found(self, resource: str, xml: DomainXml, rescan: bool) -> _Guest:
-        """The domain's threads, found anew if it has a new QEMU process.
+    def _found(self, resource: str, xml: DomainXml) -> _Guest:
+        """The domain as defined, with its threads, found anew if it has a new QEMU process.
 
         Reading a descriptor of an ended process fails, so the PID is checked only now and then.
         """
         guest = self._guests.get(resource)
-        if guest is not None:
-            threads = guest.threads
-            if not (rescan or threads.incomplete):
-                return guest
-            if threads.by_index and self._rescans % THOROUGH_EVERY:
-                threads.follow()  # fails if the process has ended
-                return guest
-        self._counting = None
-        root, pid = self._paths.root, process_id(self._paths.run_path, xml.domain.name)
-        if guest is None or guest.threads.incarnation != incarnation(root, pid):
-            self._forget(resource)
-            guest = _Guest(VcpuThreads(root, pid, self._mounted, self._counters, xml.emulated))
-            self._guests[resource] = guest
+        if guest is not None and guest.threads.by_index and self._rescans % THOROUGH_EVERY:
+            guest.threads.follow()  # fails if the process has ended
         else:
-            guest.threads.rescan()
-        return guest
-
-    def _describe(self, guest: _Guest, xml: DomainXml) -> None:
-        """Update the domain, with its incarnation, and the pCPUs that its definition allows."""
-        life = guest.threads.incarnation
-        if guest.xml is not xml or guest.domain is None or guest.domain.incarnation != life:
+            self._counting = None
+            root, pid = self._paths.root, process_id(self._paths.run_path, xml.domain.name)
+            if guest is None or guest.threads.incarnation != incarnation(root, pid):
+                self._forget(resource)
+                threads = VcpuThreads(root, pid, self._mounted, self._counters, xml.emulated)
+                guest = self._guests[resource] = _Guest(threads, xml.domain)
+            else:
+                guest.threads.rescan()
+        if guest.xml is not xml:
             guest.xml, guest.allowed = xml, self._allowed(xml)
-            guest.domain = replace(xml.domain, incarnation=life)
+            guest.domain = replace(xml.domain, incarnation=guest.threads.incarnation)
+        return guest
 
     def _allowed(self, xml: DomainXml) -> dict[int, frozenset[int]]:
         """The online pCPUs that a definition permits to each vCPU."""
