@@ -81,7 +81,6 @@ class LibvirtSensor:
         self._guests: dict[str, _Guest] = {}
         self._rescanned_s = time.monotonic()
         self._rescans = 0
-        self._counting: Mapping[tuple[str, str], int] | None = None
 
     @property
     def topology(self) -> Topology:
@@ -100,7 +99,6 @@ class LibvirtSensor:
         if rescan:
             self._rescanned_s = time.monotonic()
             self._rescans += 1
-            self._counting = None
         if self._online.follow(rescan):
             for guest in self._guests.values():
                 guest.xml = None
@@ -142,13 +140,9 @@ class LibvirtSensor:
         return samples
 
     def counting(self) -> Mapping[tuple[str, str], int]:
-        """Number of vCPUs by counter source and remark, as of the last search for threads."""
-        if self._counting is None:
-            threads = (
-                t for guest in self._guests.values() for t in guest.threads.by_index.values()
-            )
-            self._counting = Counter(thread.counts.state for thread in threads)
-        return self._counting
+        """Number of vCPUs by counter source and remark."""
+        threads = (t for guest in self._guests.values() for t in guest.threads.by_index.values())
+        return Counter(thread.counts.state for thread in threads)
 
     def threads(self, resource: str) -> VcpuThreads | None:
         """The threads of a domain, by its UUID."""
@@ -172,7 +166,6 @@ class LibvirtSensor:
     def _forget(self, resource: str) -> None:
         if (guest := self._guests.pop(resource, None)) is not None:
             guest.threads.close()
-            self._counting = None
 
     def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         if xml.domain.problem is not None:
@@ -220,7 +213,6 @@ class LibvirtSensor:
         if guest is not None and guest.threads.by_index and self._rescans % THOROUGH_EVERY:
             guest.threads.follow()  # fails if the process has ended
         else:
-            self._counting = None
             root, pid = self._paths.root, process_id(self._paths.run_path, xml.domain.name)
             if guest is None or guest.threads.incarnation != incarnation(root, pid):
                 self._forget(resource)
