@@ -320,7 +320,7 @@ def test_release_leaves_nothing(booked, pauses):
     booked.paused.update(pauses)
     locks = list(booked.lock.taken)
 
-    assert booked.release() == ()
+    assert booked.release() == []
     assert [(v.bandwidth, v.pcpus) for v in booked.see().vcpus] == [(None, {0, 1, 2, 3})] * 2
     assert booked.see().cpu_weight == 100
     assert booked.lock.taken == locks
@@ -330,10 +330,10 @@ def test_release_reports_what_is_left(booked):
     """A sentence for each that names the domain; everything else is restored."""
     booked.kernel.refuse = dict.fromkeys(("affinity", booked.host.weight().name), errno.EROFS)
 
-    assert booked.release() == tuple(
+    assert booked.release() == [
         f"{NAME}: {what} cannot be changed: Read-only file system"
         for what in ("vCPU 0", "vCPU 1", "its CPU weight")
-    )
+    ]
     assert [v.bandwidth for v in booked.see().vcpus] == [None, None]
 
 
@@ -346,7 +346,7 @@ def test_unreadable_instance_is_left_over(node):
     node.libvirt.known[resource("second")] = broken
 
     assert node.release()[0].startswith(f"{NAME}: its threads cannot be read")
-    assert node.release("second") == ("second: garbage",)
+    assert node.release("second") == ["second: garbage"]
 
 
 def test_release_leaves_what_amp_nova_never_sets(node):
@@ -356,24 +356,23 @@ def test_release_leaves_what_amp_nova_never_sets(node):
     put(node.host.weight(), {1: 3072, 2: 300}[node.host.version])
     node.see()
 
-    assert node.writer.undo_lines(node.see()) == [f"{NAME} vCPU {i}: pCPUs 0-3" for i in (0, 1)]
-    assert node.release() == ()
+    lines = [f"{NAME} vCPU {i}: pCPUs 0-3" for i in (0, 1)]
+    assert node.writer.undo(node.see()) == (lines, [])
     assert node.kernel.written == []
     assert node.see().vcpus[0].pcpus == {0, 1, 2, 3}
     assert node.see().vcpus[0].bandwidth == Bandwidth(50000, 100000)
 
 
-def test_undo_lines_tell_what_release_would_change(node):
+def test_a_dry_run_tells_what_a_release_changes(node):
     """A line per vCPU and for the CPU weight, and nothing is written."""
     node.start(specs=HALF, cpuset="0-3")
     node.see()
     apply(node, change(0, ON_3, Step(bandwidth=LIMIT)), change(1, Step(EVERYWHERE)), **{NAME: 1000})
     writes = node.kernel.writes
 
-    assert node.writer.undo_lines(node.see()) == [
-        f"{NAME} vCPU 0: pCPUs 0-3, no quota",
-        f"{NAME}: CPU weight 100",
-    ]
+    dry = node.writer.undo(node.see(), dry_run=True)
+
+    assert dry == ([f"{NAME} vCPU 0: pCPUs 0-3, no quota", f"{NAME}: CPU weight 100"], [])
     assert node.kernel.writes == writes
-    node.release()
-    assert node.writer.undo_lines(node.see()) == []
+    assert node.writer.undo(node.see()) == dry
+    assert node.writer.undo(node.see()) == ([], [])

@@ -164,7 +164,7 @@ def test_release_puts_libvirts_values_back(node):
     node.see()
     apply(node, (0, ON_3, Step(bandwidth=LIMIT)), weight=500)
 
-    assert node.release() == ()
+    assert node.release() == []
 
     usual = {1: 1024, 2: 100}[node.host.version]
     tunes, pin = node.libvirt.handle.made("tune")[-2:], node.libvirt.handle.made("pin")[-1]
@@ -191,7 +191,7 @@ def test_a_later_agent_goes_by_the_mark(node):
     assert not seen.domain.limited_elsewhere
     assert seen.vcpus[0].allowed == {0, 1, 2, 3}
     assert apply(node, (0, Step(bandwidth=LIMIT))) == Outcome()
-    assert node.release() == ()
+    assert node.release() == []
     assert node.libvirt.handle.made("pin") == [(0, (True,) * 4)]
 
 
