@@ -214,4 +214,4 @@ def test_no_forged_request_gives_anything_about_another_project(fake, caplog):
     own = f'resource="{SERVER}",project="'
     for expression in fake.asked:  # each names one server and one project, and nothing else
         assert own in expression
-        assert expression.count('"') == (6 if expression.endswith("s]") else 4)
+        assert expression.count('"') == (6 if expression.endswith("[300s]") else 4)
