@@ -12,6 +12,7 @@ from amp_nova.exceptions import AmpError
 
 HOST = "host"
 """Stands for all instances of the host: while it is paused, the agent only observes."""
+_RACY_NS = 1_000_000_000
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 """The form of an instance's UUID: no other text may become a file name."""
 
@@ -22,10 +23,26 @@ class Pauses:
     def __init__(self, state_path: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = state_path / "holds"
         self._clock = clock
+        self._stamp = 0
+        self._read: dict[str, tuple[float | None, str]] = {}
 
     def current(self) -> Mapping[str, str]:
         """The instances that are paused now: the reason by UUID, or by ``HOST``."""
-        pauses, now = {}, self._clock()
+        try:
+            stamp = os.stat(self._folder).st_mtime_ns
+        except OSError:
+            return {}
+        # A recent time stamp is not trusted: the folder may change again without a newer one.
+        if stamp != self._stamp or time.time_ns() - stamp < _RACY_NS:
+            self._read, self._stamp = self._load(), stamp
+        now = self._clock()
+        # An end that is NaN has not passed, so it still pauses.
+        return {
+            r: why for r, (until, why) in self._read.items() if until is None or not until <= now
+        }
+
+    def _load(self) -> dict[str, tuple[float | None, str]]:
+        pauses = {}
         for path in self._folder.glob("*.json"):
             # An unreadable file pauses as well, to be on the safe side.
             until, why = None, "its pause file cannot be read; use 'amp-nova resume'"
@@ -33,9 +50,7 @@ class Pauses:
                 content = json.loads(path.read_text())
                 until = None if content["until_s"] is None else float(content["until_s"])
                 why = str(content["why"])
-            # An end that is NaN has not passed, so it still pauses.
-            if until is None or not until <= now:
-                pauses[path.stem] = why
+            pauses[path.stem] = (until, why)
         return pauses
 
     def pause(self, resource: str, why: str, ttl_s: float | None = None) -> None:
