@@ -448,4 +448,4 @@ class Node:
 
     def release(self, name="instance-00000001"):
         """Release an instance as it is now; what is left over."""
-        return self.writer.release(self.see(name))
+        return self.writer.undo(self.see(name))[1]

@@ -38,8 +38,8 @@ class IoDomain(NamedTuple):
     """The I/O work of one domain after an interval.
 
     ``slow``: its threads are kept off fast cores; ``least_kept_ratio``: lower bound of
-    the share of throughput that remains on slow cores; ``freed_s``: estimated fast-core time
-    freed so far; ``note``: why its threads are not moved, or could not be.
+    the share of throughput that remains on slow cores; ``note``: why its threads are not moved, or
+    could not be.
     """
 
     reading: IoReading
@@ -47,7 +47,6 @@ class IoDomain(NamedTuple):
     use: IoUse | None
     slow: bool
     least_kept_ratio: float | None
-    freed_s: float
     note: str | None
 
 
@@ -81,7 +80,6 @@ class _State:
         self.reading: IoReading | None = None
         self.expected: dict[int, frozenset[int]] | None = None
         self.repairs = Backoff()
-        self.freed_s = 0.0
         self.note: str | None = None
 
 
@@ -151,10 +149,7 @@ class IoWork:
             # Threads that an earlier agent moved stay until their usage says otherwise.
             case = Case(insensitive=self._settings.work == "slow" and slow)
             state = self._states[reading.resource] = _State(reading.incarnation, case)
-        before, used = state.reading, None
-        if before is not None:
-            used = io_overlap.use(before, reading)
-            state.freed_s += io_overlap.freed_s(before, reading, slow_pcpus, speed) or 0.0
+        used = None if state.reading is None else io_overlap.use(state.reading, reading)
         note = reading.failure or self._excluded(state, reading, topology, paused, now_s)
         moves = note is None and self._settings.work == "slow"
         state.case = io_overlap.judge(state.case, used, Rule(), now_s, moves=moves)
@@ -164,7 +159,7 @@ class IoWork:
             LOG.warning("%s: %s", reading.name, note)
         state.reading, state.note = reading, note
         kept = io_overlap.least_kept_ratio(used, speed) if used and speed else None
-        return IoDomain(reading, state.case, used, slow, kept, state.freed_s, note)
+        return IoDomain(reading, state.case, used, slow, kept, note)
 
     def _excluded(
         self,

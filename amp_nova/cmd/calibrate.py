@@ -18,7 +18,6 @@ from amp_nova.hardware.calibration import Calibration, Kernel, Reference
 from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
 from amp_nova.hardware.slices import Sample
 from amp_nova.host.calibration import file, idleness, kernels, provenance
-from amp_nova.host.calibration.rounds import Rounds
 from amp_nova.host.counters import perf
 from amp_nova.host.machine import load_topology
 from amp_nova.model.topology import Topology
@@ -250,7 +249,7 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
     def shown(number: int, left_s: float) -> None:
         progress(f"round {number + 1} of {max(number + 1, args.repeat)}, {left_s:.0f} s left in it")
 
-    rounds = Rounds(cores, [k.name for k in args.kernels], args.seconds, shown, share_ratio)
+    rounds = kernels.Rounds(cores, [k.name for k in args.kernels], args.seconds, shown, share_ratio)
     most = args.repeat * (LONGER_IN_SERVICE if args.in_service else LONGER)
     samples: list[Sample] = []
     with kernels.in_idle_group() if args.in_service else contextlib.nullcontext():

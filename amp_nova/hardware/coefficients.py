@@ -1,6 +1,6 @@
 """Coefficients of core types: their speed relative to the reference core, and its source.
 
-In order of precedence: the operator's configuration, a calibration (``with_coefficients``), the
+In order of precedence: the operator's configuration, a calibration, the
 kernel's ``cpu_capacity``, and the firmware's CPPC ``highest_perf`` if that measures speed. A
 type is as fast as its slowest CPU, so that a booking is kept on any of them. Frequencies and model
 names give no coefficient: half the clock is not half the work.
@@ -41,26 +41,7 @@ def declare(topology: Topology, members: Members, lines: Sequence[ConfiguredType
         elif t.name in declared:
             t = _with_coefficient(t, declared[t.name], source)
         types.append(t)
-    return _with_types(topology, types)
-
-
-def with_coefficients(
-    topology: Topology, measured: Mapping[str, tuple[float | None, float | None]], source: str
-) -> Topology:
-    """The topology with measured values; coefficients that the operator configured stay.
-
-    ``measured``: coefficient and nominal Ips by core type, ``None`` if not measured; ``source``:
-    where the coefficients come from, for display.
-    """
-    types = []
-    for t in topology.core_types:
-        coefficient, nominal_ips = measured.get(t.name, (None, None))
-        if coefficient is not None and t.coefficient_source != operator_types.SOURCE:
-            t = _with_coefficient(t, coefficient, source)
-        types.append(t if nominal_ips is None else replace(t, nominal_ips=nominal_ips))
-    if all(t.coefficient is not None for t in types):
-        types.sort(key=lambda t: t.coefficient or 0)
-    return _with_types(topology, types)
+    return with_types(topology, types)
 
 
 def _with_coefficient(core_type: CoreType, coefficient: float, source: str) -> CoreType:
@@ -91,7 +72,8 @@ def _perf_is_speed(cpu: CpuFacts) -> bool:
     return cpu.model.vendor == "GenuineIntel" or cpu.model.implementer is not None
 
 
-def _with_types(topology: Topology, types: Sequence[CoreType]) -> Topology:
+def with_types(topology: Topology, types: Sequence[CoreType]) -> Topology:
+    """The topology with these core types, and warnings about their coefficients."""
     stale = set(_warnings(topology.core_types))
     kept = tuple(w for w in topology.warnings if w not in stale)
     return replace(topology, core_types=tuple(types), warnings=kept + _warnings(types))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model import cpulist
-from amp_nova.model.topology import CoreType, Topology
+from amp_nova.model.topology import Topology
 
 LEAST_FACTOR = 0.1
 
@@ -74,12 +74,11 @@ def with_factors(topology: Topology, lines: Sequence[str]) -> Topology:
                 f"[topology] smt_busy_factor = {line} is not valid: give a number from "
                 f"{LEAST_FACTOR:g} to 1 after the core type"
             )
-    types = tuple(_with_factor(t, factors.get(t.name)) for t in topology.core_types)
-    return replace(topology, core_types=types) if lines else topology
-
-
-def _with_factor(core_type: CoreType, factor: float | None) -> CoreType:
-    return core_type if factor is None else replace(core_type, smt_busy_factor=factor)
+    types = tuple(
+        replace(t, smt_busy_factor=factors.get(t.name, t.smt_busy_factor))
+        for t in topology.core_types
+    )
+    return replace(topology, core_types=types)
 
 
 def unknown_cost(topology: Topology) -> tuple[str, ...]:

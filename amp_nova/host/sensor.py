@@ -14,7 +14,7 @@ from amp_nova.exceptions import DescriptorsExhausted
 from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import NONE, Counters
 from amp_nova.host.libvirt.domain_xml import DomainXml
-from amp_nova.host.libvirt.hypervisor import Hypervisor, with_incarnation
+from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import OnlineTopology
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation, process_id
 from amp_nova.model.cpulist import shared
@@ -45,8 +45,8 @@ class _Guest:
     """One domain: its threads, its definition, and the pCPUs that this allows each vCPU."""
 
     threads: VcpuThreads
+    domain: Domain
     xml: DomainXml | None = None
-    domain: Domain | None = None
     allowed: dict[int, frozenset[int]] = field(default_factory=dict)
     bursts_us: dict[int, int] = field(default_factory=dict)
 
@@ -81,7 +81,6 @@ class LibvirtSensor:
         self._guests: dict[str, _Guest] = {}
         self._rescanned_s = time.monotonic()
         self._rescans = 0
-        self._counting: Mapping[tuple[str, str], int] | None = None
 
     @property
     def topology(self) -> Topology:
@@ -100,7 +99,6 @@ class LibvirtSensor:
         if rescan:
             self._rescanned_s = time.monotonic()
             self._rescans += 1
-            self._counting = None
         if self._online.follow(rescan):
             for guest in self._guests.values():
                 guest.xml = None
@@ -131,10 +129,7 @@ class LibvirtSensor:
         """Counters of these vCPUs now; a vCPU that is gone or not counted is left out."""
         samples = {}
         for key in keys:
-            resource, index = key
-            if (guest := self._guests.get(resource)) is None:
-                continue
-            if (thread := guest.threads.by_index.get(index)) is None:
+            if (thread := self.thread(key)) is None:
                 continue
             try:
                 sample = thread.sample()
@@ -145,13 +140,9 @@ class LibvirtSensor:
         return samples
 
     def counting(self) -> Mapping[tuple[str, str], int]:
-        """Number of vCPUs by counter source and remark, as of the last search for threads."""
-        if self._counting is None:
-            threads = (
-                t for guest in self._guests.values() for t in guest.threads.by_index.values()
-            )
-            self._counting = Counter(thread.counts.state for thread in threads)
-        return self._counting
+        """Number of vCPUs by counter source and remark."""
+        threads = (t for guest in self._guests.values() for t in guest.threads.by_index.values())
+        return Counter(thread.counts.state for thread in threads)
 
     def threads(self, resource: str) -> VcpuThreads | None:
         """The threads of a domain, by its UUID."""
@@ -165,7 +156,7 @@ class LibvirtSensor:
     def about(self, resource: str) -> tuple[Domain, Mapping[int, frozenset[int]]] | None:
         """A domain as of the last observation, and the pCPUs its definition allows each vCPU."""
         guest = self._guests.get(resource)
-        return None if guest is None or guest.domain is None else (guest.domain, guest.allowed)
+        return None if guest is None else (guest.domain, guest.allowed)
 
     def thread(self, key: VcpuKey) -> VcpuThread | None:
         """The thread of a vCPU, if it was there at the last observation."""
@@ -175,7 +166,6 @@ class LibvirtSensor:
     def _forget(self, resource: str) -> None:
         if (guest := self._guests.pop(resource, None)) is not None:
             guest.threads.close()
-            self._counting = None
 
     def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         if xml.domain.problem is not None:
@@ -194,9 +184,8 @@ class LibvirtSensor:
         guest = self._guests.get(resource)
         closely = rescan or guest is None or guest.xml is not xml
         if closely or guest is None or guest.threads.incomplete:
-            guest = self._found(resource, xml, closely)
-            self._describe(guest, xml)
-        domain, threads, allowed = guest.domain or xml.domain, guest.threads, guest.allowed
+            guest = self._found(resource, xml)
+        domain, threads, allowed = guest.domain, guest.threads, guest.allowed
         vcpus = tuple(
             [
                 thread.read(allowed[index], closely=closely)
@@ -215,35 +204,26 @@ class LibvirtSensor:
             guest.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
         return DomainReading(domain, vcpus, missing, weight, guest.bursts_us, allowed)
 
-    def _found(self, resource: str, xml: DomainXml, rescan: bool) -> _Guest:
-        """The domain's threads, found anew if it has a new QEMU process.
+    def _found(self, resource: str, xml: DomainXml) -> _Guest:
+        """The domain as defined, with its threads, found anew if it has a new QEMU process.
 
         Reading a descriptor of an ended process fails, so the PID is checked only now and then.
         """
         guest = self._guests.get(resource)
-        if guest is not None:
-            threads = guest.threads
-            if not (rescan or threads.incomplete):
-                return guest
-            if threads.by_index and self._rescans % THOROUGH_EVERY:
-                threads.follow()  # fails if the process has ended
-                return guest
-        self._counting = None
-        root, pid = self._paths.root, process_id(self._paths.run_path, xml.domain.name)
-        if guest is None or guest.threads.incarnation != incarnation(root, pid):
-            self._forget(resource)
-            guest = _Guest(VcpuThreads(root, pid, self._mounted, self._counters, xml.emulated))
-            self._guests[resource] = guest
+        if guest is not None and guest.threads.by_index and self._rescans % THOROUGH_EVERY:
+            guest.threads.follow()  # fails if the process has ended
         else:
-            guest.threads.rescan()
-        return guest
-
-    def _describe(self, guest: _Guest, xml: DomainXml) -> None:
-        """Update the domain, with its incarnation, and the pCPUs that its definition allows."""
-        life = guest.threads.incarnation
-        if guest.xml is not xml or guest.domain is None or guest.domain.incarnation != life:
+            root, pid = self._paths.root, process_id(self._paths.run_path, xml.domain.name)
+            if guest is None or guest.threads.incarnation != incarnation(root, pid):
+                self._forget(resource)
+                threads = VcpuThreads(root, pid, self._mounted, self._counters, xml.emulated)
+                guest = self._guests[resource] = _Guest(threads, xml.domain)
+            else:
+                guest.threads.rescan()
+        if guest.xml is not xml:
             guest.xml, guest.allowed = xml, self._allowed(xml)
-            guest.domain = with_incarnation(xml, life).domain
+            guest.domain = replace(xml.domain, incarnation=guest.threads.incarnation)
+        return guest
 
     def _allowed(self, xml: DomainXml) -> dict[int, frozenset[int]]:
         """The online pCPUs that a definition permits to each vCPU."""

@@ -184,32 +184,25 @@ class Writer:
         records = self._conditions.records
         return {} if records is None else records.keep(keys, weights, safe)
 
-    def release(self, reading: DomainReading) -> tuple[str, ...]:
-        """Undo every change to a domain; returns a sentence for each that could not be undone.
+    def undo(self, reading: DomainReading, *, dry_run: bool = False) -> tuple[list[str], list[str]]:
+        """Undo every change to a domain: a line for each, and a sentence for each that failed.
 
-        The caller holds the cycle lock.
+        The caller holds the cycle lock. ``dry_run``: only say what would be undone.
         """
-        resource = reading.domain.resource
-        left = [text for text in (reading.domain.problem, reading.failure) if text]
-        for vcpu in reading.vcpus:
-            for step in _undo(vcpu, reading.domain.limited_elsewhere):
-                failure = self._take((resource, vcpu.index), (step,))
-                if failure is not None:
-                    left.append(failure.message)
-        if _ours(reading):
-            failed = self._set_weight(resource, cpu_weight.DEFAULT)
-            left += [failed.message] if failed else []
-        return tuple(f"{reading.domain.name}: {text}" for text in left)
-
-    def undo_lines(self, reading: DomainReading) -> list[str]:
-        """What ``release`` would change, a line for each vCPU and for the CPU weight."""
-        name = reading.domain.name
-        lines = []
+        resource, name = reading.domain.resource, reading.domain.name
+        changes, left = list[str](), [t for t in (reading.domain.problem, reading.failure) if t]
         for vcpu in reading.vcpus:
             steps = _undo(vcpu, reading.domain.limited_elsewhere)
             if steps:
-                lines.append(f"{name} vCPU {vcpu.index}: {', '.join(map(described, steps))}")
-        return [*lines, f"{name}: CPU weight {cpu_weight.DEFAULT}"] if _ours(reading) else lines
+                changes.append(f"{name} vCPU {vcpu.index}: {', '.join(map(described, steps))}")
+            for step in () if dry_run else steps:
+                if (failure := self._take((resource, vcpu.index), (step,))) is not None:
+                    left.append(failure.message)
+        if _ours(reading):
+            changes.append(f"{name}: CPU weight {cpu_weight.DEFAULT}")
+            failure = None if dry_run else self._set_weight(resource, cpu_weight.DEFAULT)
+            left += [failure.message] if failure else []
+        return changes, [] if dry_run else [f"{name}: {text}" for text in left]
 
     def _write(self, changes: Sequence[Change], at_once: bool) -> dict[VcpuKey, Failure]:
         failures: dict[VcpuKey, Failure] = {}

@@ -241,32 +241,9 @@ def least_kept_ratio(used: IoUse, speed: float) -> float:
     return 1.0 / (1.0 + min(1.0, used.cpu_cores) * (speed - 1.0))
 
 
-def freed_s(
-    before: IoReading, after: IoReading, slow: frozenset[int], speed: float | None
-) -> float | None:
-    """Estimated fast-core seconds freed between two readings by threads kept on slow cores.
-
-    At home, a share of their work equal to the fast share of the home would have run on fast cores,
-    ``speed`` times as fast. ``None`` if ``speed`` is unknown or the domain restarted. ``slow``: the
-    result of ``slow_pcpus``.
-    """
-    if not speed or before.incarnation != after.incarnation:
-        return None
-    ran = {t.tid: t.run_ns for t in before.threads if _off_fast_cores(t, slow)}
-    return sum(
-        max(0, t.run_ns - ran[t.tid]) / 1e9 * len(t.home - slow) / len(t.home) / speed
-        for t in after.threads
-        if t.tid in ran
-    )
-
-
 def off_fast_cores(reading: IoReading, slow: frozenset[int]) -> bool:
-    """Whether a thread that could use fast cores is kept on the slow ones."""
-    return any(_off_fast_cores(t, slow) for t in reading.threads)
-
-
-def _off_fast_cores(thread: IoThread, slow: frozenset[int]) -> bool:
-    return thread.pcpus <= slow and bool(thread.home - slow)
+    """Whether a thread that could use fast cores is kept on the slow ones (``slow_pcpus``)."""
+    return any(t.pcpus <= slow and t.home - slow for t in reading.threads)
 
 
 def ours(threads: Iterable[IoThread], topology: Topology) -> bool:

@@ -188,8 +188,8 @@ def _concluded(
     """
     types = platform.core_types
     last, theirs, own = len(types) - 1, types[base].coefficient, {}
-    made = speedup.estimates(platform, counters, last, 0, now_s)
-    fastest = speedup.surest(made)
+    fastest = speedup.speedup(platform, counters, last, 0, now_s)
+    sampled = speedup.from_sampling(platform, counters, last, 0, now_s)
     for position, core_type in enumerate(types):
         ours, estimate = core_type.coefficient, fastest
         if position == base or ours is None or theirs is None:
@@ -204,7 +204,6 @@ def _concluded(
     if now is not None and counters.position is not None:
         coefficient = types[counters.position].coefficient
         per_ref_ns = None if coefficient is None else now.ips.value / coefficient / 1e9
-    sampled = made[0] if made and made[0].source == "sampling" else None
     ipc = now.ipc if now else None
     return VcpuProfile(ipc, counters.score, fastest, sampled, own, per_ref_ns)
 

@@ -18,7 +18,6 @@ estimate with the least standard error is used.
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from statistics import median
 
 from msgspec import Struct
@@ -207,27 +206,14 @@ def from_sampling(
 
 
 ESTIMATORS: tuple[Estimator, ...] = (from_sampling, from_misses, from_ipc)
-_SE = attrgetter("se")
-
-
-def estimates(
-    platform: Platform, profile: CounterProfile, over: int, under: int, now_s: float
-) -> list[Estimate]:
-    """What all estimators that have an estimate say; that of ``sampling`` comes first."""
-    made = [estimator(platform, profile, over, under, now_s) for estimator in ESTIMATORS]
-    return [e for e in made if e is not None]
-
-
-def surest(made: Iterable[Estimate]) -> Estimate | None:
-    """The estimate with the least standard error; ``None`` if there is none."""
-    return min(made, key=_SE, default=None)
 
 
 def speedup(
     platform: Platform, profile: CounterProfile, over: int, under: int, now_s: float
 ) -> Estimate | None:
-    """The surest estimate; ``None`` if no estimator has one."""
-    return surest(estimates(platform, profile, over, under, now_s))
+    """The estimate with the least standard error; ``None`` if no estimator has one."""
+    made = [estimator(platform, profile, over, under, now_s) for estimator in ESTIMATORS]
+    return min((e for e in made if e is not None), key=lambda e: e.se, default=None)
 
 
 def shrink(estimate: Estimate, coefficient: float) -> float:

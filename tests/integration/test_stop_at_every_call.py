@@ -1,6 +1,6 @@
 """An agent stopped or killed at every system call of ``apply()``; stand-ins for domains.
 
-The counter-examples of ``tests/model``, on the real code and real cgroups: the agent is stopped,
+The protocol of ``tests/model``, on the real code and real cgroups: the agent is stopped,
 its lease expires, the real guard acts, and the agent goes on. And a vCPU is repinned at every
 system call of the guard.
 """

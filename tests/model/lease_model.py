@@ -22,7 +22,7 @@ Write = tuple[str, str]
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is done against writes that come too late; the old protocol did nothing."""
+    """What is done against writes that come too late."""
 
     check: bool = True
     """The agent checks its lease, time and file, right before a write."""
@@ -30,16 +30,10 @@ class Protocol:
     """A lost lease is only replaced under the lock, before the agent reads what is in force."""
     repair: bool = True
     """The guard repairs for as long as the lease is expired, and not only once."""
-    reread: bool = True
-    """The guard reads the affinity again after it has written."""
     keep: bool = True
     """The guard removes no records: it may have read the one before the last."""
     ask: bool = True
     """The guard reads the lease and pauses right before a write, and once more after the last."""
-
-
-NEW = Protocol()
-OLD = Protocol(False, False, False, False, False, False)
 
 
 class Agent(NamedTuple):
@@ -233,7 +227,7 @@ def guard_restores(s: State, p: Protocol) -> Iterator[Step]:
         after, left = written(s, g.of, g.plan[0]), g.plan[1:]
         at = "read" if not left else "ask" if p.ask else "write"
         then = guard_at(after, at, plan=left, wrote=p.ask)
-        yield f"guard: writes {g.plan[0]}", then if left or p.reread else guard_acted(after, p)
+        yield f"guard: writes {g.plan[0]}", then
     elif g.at == "look back":
         undone = written(written(s, g.of, ("pcpus", BOTH)), g.of, ("limit", FREE))
         released = s.release and s.paused

@@ -38,9 +38,7 @@ class _Writer(Protocol):
     @property
     def in_definition(self) -> bool: ...
 
-    def undo_lines(self, reading: DomainReading) -> list[str]: ...
-
-    def release(self, reading: DomainReading) -> tuple[str, ...]: ...
+    def undo(self, reading: DomainReading, *, dry_run: bool) -> tuple[list[str], list[str]]: ...
 
 
 @dataclass(slots=True)
@@ -183,8 +181,7 @@ def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[
         changes, left = done.changes, done.left
         managed |= done.vcpus or any(v.safe.limits for v in domain.vcpus.values())
     elif reading is not None and host.writer is not None:
-        changes = host.writer.undo_lines(reading)
-        left = [] if dry_run else list(host.writer.release(reading))
+        changes, left = host.writer.undo(reading, dry_run=dry_run)
         managed |= _changed(reading) or domain is not None
     if uuid in host.moved and host.io_host is not None:
         name = host.names()[uuid][0]

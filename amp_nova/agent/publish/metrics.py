@@ -261,9 +261,6 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
     Row("gauge", "amp_instance_io_effect_ratio",
         "Throughput just after the I/O threads moved to slow cores over just before.",
         lambda d: d.case.effect_ratio),
-    Row("counter", "amp_instance_io_freed_seconds_total",
-        "Estimated fast-core time freed by I/O threads on slow cores.",
-        lambda d: d.freed_s),
 )
 # fmt: on
 

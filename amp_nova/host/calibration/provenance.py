@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from amp_nova.hardware import coefficients
-from amp_nova.hardware.calibration import Calibration, Provenance
+from amp_nova.hardware import coefficients, operator_types
+from amp_nova.hardware.calibration import Calibration, Estimate, Provenance, TypeResult
 from amp_nova.host.calibration import file, kernels
 from amp_nova.host.calibration.file import AGAIN
 from amp_nova.host.sysfs import Tree, cpuinfo
@@ -72,7 +72,7 @@ def apply(
 
     Args:
         topology: as detected or configured; configured coefficients stay.
-        path: the file; an empty or missing one changes nothing.
+        path: the file.
         root: where ``/sys`` and ``/proc`` of the machine are.
         now: the time at which the age of the calibration is judged.
 
@@ -82,8 +82,6 @@ def apply(
     Raises:
         CalibrationInvalid: the file is not a calibration.
     """
-    if not str(path) or not os.path.lexists(path):
-        return topology
     calibrations, state = file.read(path), machine(root)
     calibration = own(calibrations, root)
     if calibration is None:
@@ -100,31 +98,31 @@ def apply(
             f" '{topology.reference}'; set [topology] reference = {calibration.reference}, or"
             f" {AGAIN}"
         )
-    measured = {
-        t.name: (t.coefficient.value, t.nominal_ips.value if t.nominal_ips else None)
-        for t in calibration.core_types
-        if topology.pcpus_of(t.name)
-    }
-    types = _with_factors(topology, calibration)
-    relative = dataclasses.replace(topology, core_types=types, reference=calibration.reference)
-    return _warned(coefficients.with_coefficients(relative, measured, SOURCE), *warnings)
+    found = {t.name: t for t in calibration.core_types}
+    types = [_measured(t, found[t.name]) for t in topology.core_types]
+    types.sort(key=lambda t: t.coefficient or 0)
+    relative = dataclasses.replace(topology, reference=calibration.reference)
+    return _warned(coefficients.with_types(relative, types), *warnings)
 
 
-def _with_factors(topology: Topology, calibration: Calibration) -> tuple[CoreType, ...]:
-    """The core types with the measured factors of busy siblings, clocks and costs of a miss."""
-    busy = {t.name: t.smt_busy_factor.value for t in calibration.core_types if t.smt_busy_factor}
-    clocks = {t.name: t.clock_hz.value for t in calibration.core_types if t.clock_hz}
-    misses = {t.name: t.miss_cycles.value for t in calibration.core_types if t.miss_cycles}
-    return tuple(
-        dataclasses.replace(
-            t,
-            smt_busy_factor=busy.get(t.name),
-            clock_hz=clocks.get(t.name, t.clock_hz),
-            clock_calibrated=t.name in clocks,
-            miss_cycles=misses.get(t.name),
+def _measured(core_type: CoreType, found: TypeResult) -> CoreType:
+    """A core type as it was measured; a coefficient that the operator configured stays."""
+    if core_type.coefficient_source != operator_types.SOURCE:
+        core_type = dataclasses.replace(
+            core_type, coefficient=found.coefficient.value, coefficient_source=SOURCE
         )
-        for t in topology.core_types
+    return dataclasses.replace(
+        core_type,
+        nominal_ips=_value(found.nominal_ips),
+        smt_busy_factor=_value(found.smt_busy_factor),
+        clock_hz=_value(found.clock_hz) or core_type.clock_hz,
+        clock_calibrated=found.clock_hz is not None,
+        miss_cycles=_value(found.miss_cycles),
     )
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
 
 
 def _warned(topology: Topology, *warnings: str) -> Topology:

@@ -22,7 +22,7 @@ from amp_nova.model.observation import Counts
 
 EVENTS = (
     perf.INSTRUCTIONS,
-    Event("cycles", TYPE_HARDWARE, 0),
+    perf.CYCLES,
     Event("cache misses", TYPE_HARDWARE, 3),
 )
 """The fields of ``Counts``, in order. The first is required, the others are optional."""

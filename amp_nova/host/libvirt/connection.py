@@ -6,6 +6,7 @@ share the time that the cycle may wait; a later cycle takes an answer that arriv
 """
 
 import contextlib
+import functools
 import logging
 import math
 import threading
@@ -35,29 +36,23 @@ EVENTS = (
 _OPEN, _LIST = "open", "list"
 WRITE = "write "
 """Prefix of the names of calls that change a domain; the domain's UUID follows."""
-_loop_lock = threading.Lock()
-_loop_running = False
 
 
+@functools.cache
 def _run_events() -> None:
     """Start libvirt's event loop once per process; it must run before a connection is opened."""
-    global _loop_running
-    with _loop_lock:
-        if _loop_running:
-            return
-        libvirt.virEventRegisterDefaultImpl()
-        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    libvirt.virEventRegisterDefaultImpl()
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
 
-        def forever() -> None:
-            while True:
-                try:
-                    libvirt.virEventRunDefaultImpl()
-                except libvirt.libvirtError as exc:
-                    LOG.warning("libvirt's event loop: %s", exc)
-                    time.sleep(1)
+    def forever() -> None:
+        while True:
+            try:
+                libvirt.virEventRunDefaultImpl()
+            except libvirt.libvirtError as exc:
+                LOG.warning("libvirt's event loop: %s", exc)
+                time.sleep(1)
 
-        threading.Thread(target=forever, name="libvirt-events", daemon=True).start()
-        _loop_running = True
+    threading.Thread(target=forever, name="libvirt-events", daemon=True).start()
 
 
 def _start(function: Callable[[], T]) -> Future[T]:

@@ -205,8 +205,3 @@ class Hypervisor:
         with self._lock:
             self._changed.add(uuid)
             self._due_s = 0.0
-
-
-def with_incarnation(xml: DomainXml, incarnation: str) -> DomainXml:
-    """The same domain, distinguished from its earlier incarnations."""
-    return replace(xml, domain=replace(xml.domain, incarnation=incarnation))

@@ -9,7 +9,7 @@ import pytest
 
 from amp_nova.cmd import calibrate as command
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host.calibration import file, idleness, kernels, provenance, rounds
+from amp_nova.host.calibration import file, idleness, kernels, provenance
 from amp_nova.host.counters import perf
 from amp_nova.model.topology import PCpu, Topology
 from tests.calibrations import FakeCores, build, machine_files, topology
@@ -169,7 +169,7 @@ def slept(monkeypatch):
         yield
 
     monkeypatch.setattr(kernels, "in_idle_group", idle)
-    monkeypatch.setattr(rounds.time, "sleep", naps.append)
+    monkeypatch.setattr(kernels.time, "sleep", naps.append)
     return naps
 
 

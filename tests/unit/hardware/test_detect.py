@@ -6,7 +6,6 @@ import pytest
 
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.hardware import operator_types
-from amp_nova.hardware.coefficients import with_coefficients
 from amp_nova.hardware.designs import ARM_DESIGNS, INTEL_HYBRID_MODELS, NAME, MachineFacts
 from amp_nova.hardware.detect import classify
 from amp_nova.model import cpulist
@@ -422,41 +421,3 @@ def test_the_error_names_the_value(texts, reference, match):
     """One sentence with the offending value."""
     with pytest.raises(ConfigInvalid, match=match):
         classify(BARE, lines(*texts), reference)
-
-
-BIG = lines("big 0-11 1.85", "small 12-19")
-
-
-@pytest.mark.parametrize(
-    ("topology", "measured", "expected", "warnings"),
-    [
-        (
-            classify(INTEL),
-            {"e-core": (1.0, 2e9), "p-core": (1.9, 3.8e9)},
-            [("e-core", "12-19", 1.0), ("p-core", "0-11", 1.9)],
-            0,
-        ),
-        (classify(INTEL), {"e-core": (None, 2e9)}, HYBRID, 1),
-        (
-            classify(INTEL, BIG),
-            {"big": (1.7, 4e9)},
-            [("small", "12-19", 1.0), ("big", "0-11", 1.85)],
-            0,
-        ),
-        (
-            classify(machines.arm_big_little()),
-            {"cortex-a53": (1.2, None), "cortex-a73": (1.0, None)},
-            [("cortex-a73", "0-1", 1.0), ("cortex-a53", "2-5", 1.2)],
-            0,
-        ),
-    ],
-    ids=["declared ones go", "not measured: stays", "configured: stays", "order follows"],
-)
-def test_measured_coefficients_replace_declared_ones(topology, measured, expected, warnings):
-    """As does the warning about them; nominal Ips are added."""
-    found = with_coefficients(topology, measured, "calibration")
-
-    assert of(found) == expected
-    assert len(found.warnings) == warnings
-    for name, (_, nominal_ips) in measured.items():
-        assert found.core_type(name).nominal_ips == nominal_ips

@@ -12,27 +12,20 @@ def plain():
     return topology({"slow": (2, 1.0), "fast": (2, 2.0)})
 
 
-def test_declared_threads_are_siblings():
-    """The pCPUs of a line are threads of one core; the others stay as they are."""
-    found = siblings.declare(plain(), ["2-3"])
+@pytest.mark.parametrize(
+    ("host", "lines", "siblings_of", "threads"),
+    [
+        (plain(), ["2-3"], [(), (), (3,), (2,)], [1, 2]),
+        (smt_host(2), ["0", "1-2"], [(), (2,), (1,), ()], [2]),
+    ],
+    ids=["others stay as they are", "a pCPU that is named alone has no siblings any more"],
+)
+def test_declared_threads_are_siblings(host, lines, siblings_of, threads):
+    """The pCPUs of a line are threads of one core, whatever was detected."""
+    found = siblings.declare(host, lines)
 
-    assert [found.siblings_of(p) for p in range(4)] == [(), (), (3,), (2,)]
-    assert [t.threads_per_core for t in found.core_types] == [1, 2]
-
-
-def test_a_declaration_replaces_what_was_detected():
-    """A pCPU that is named alone has no siblings any more, and is no longer one of others."""
-    found = siblings.declare(smt_host(2), ["0", "1-2"])
-
-    assert [found.siblings_of(p) for p in range(4)] == [(), (2,), (1,), ()]
-
-
-def test_nothing_declared_changes_nothing():
-    """Not even the object."""
-    host = plain()
-
-    assert siblings.declare(host, []) is host
-    assert siblings.with_factors(host, []) is host
+    assert [found.siblings_of(p) for p in range(4)] == siblings_of
+    assert [t.threads_per_core for t in found.core_types] == threads
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,10 @@ def found(rates, **counted):
     return slices.fastest(2, RUN, 5, [Slice(rate, 0.02, 0.02, **counted) for rate in rates])
 
 
-def test_a_preempted_operation_does_not_count():
-    """Its caches are cold afterwards, and its CPU time may contain that of an interrupt."""
-    operations = [(MS, MS)] * 10 + [(4 * MS, 2 * MS)] * 20
-
-    assert slices.rate(operations) == pytest.approx(1000)
-
-
-def test_a_slice_of_preempted_operations_does_not_count():
-    """Nine of its operations ran alone, which says little."""
-    assert slices.rate([(MS, MS)] * 9 + [(4 * MS, 2 * MS)] * 21) is None
+@pytest.mark.parametrize(("alone", "speed"), [(10, pytest.approx(1000)), (9, None)])
+def test_preempted_operations_do_not_count(alone, speed):
+    """Their caches are cold, and CPU time may be that of an interrupt. Nine others say little."""
+    assert slices.rate([(MS, MS)] * alone + [(4 * MS, 2 * MS)] * 20) == speed
 
 
 def test_the_speed_is_one_that_a_tenth_of_the_slices_exceeds():

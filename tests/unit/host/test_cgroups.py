@@ -33,54 +33,26 @@ class Time:
         self.now_s += seconds
 
 
-@pytest.fixture
-def acted():
-    """Runs ``at_period_start`` for groups; returns when each was acted on."""
+@pytest.mark.parametrize(
+    ("groups", "acted_s"),
+    [
+        ({"a": {"period_s": 0.1}, "b": {"period_s": 0.02}}, {"a": 0.05, "b": 0.01}),
+        ({"idle": {"period_s": 0.02, "runs": False}}, {"idle": 0.022}),
+        ({"long": {"period_s": 1.0, "runs": False}}, {"long": cgroups.WAIT_MAX_S}),
+        ({"gone": {"gone": True}, "here": {"period_s": 0.1}}, {"gone": 0.0, "here": 0.05}),
+    ],
+    ids=["each has its own period", "without demand", "too long to wait for", "gone: at once"],
+)
+def test_a_limit_is_written_when_the_next_period_begins(groups, acted_s):
+    """Or after the length of one: a group that does not run has no periods to wait for."""
+    time, when = Time(), {}
+    found = {name: FakeGroup(time, **about) for name, about in groups.items()}
 
-    def acted_(**groups):
-        time, when = Time(), {}
-        found = {name: FakeGroup(time, **said) for name, said in groups.items()}
-        cgroups.at_period_start(
-            found, lambda key: when.update({key: time.now_s}), lambda: time.now_s, time.sleep
-        )
-        return when
+    cgroups.at_period_start(
+        found, lambda key: when.update({key: time.now_s}), lambda: time.now_s, time.sleep
+    )
 
-    return acted_
-
-
-def test_limit_is_written_when_the_next_period_begins(acted):
-    """Each group has periods of its own."""
-    when = acted(a={"period_s": 0.1}, b={"period_s": 0.02})
-
-    assert when["a"] == pytest.approx(0.05, abs=2 * cgroups.POLL_S)
-    assert when["b"] == pytest.approx(0.01, abs=2 * cgroups.POLL_S)
-
-
-def test_group_without_demand_is_written_after_a_period(acted):
-    """A group that does not run has no periods to wait for."""
-    when = acted(idle={"period_s": 0.02, "runs": False})
-
-    assert when["idle"] == pytest.approx(0.022, abs=2 * cgroups.POLL_S)
-
-
-def test_long_period_is_not_waited_for(acted):
-    """A cycle does not wait for a period of a second."""
-    when = acted(long={"period_s": 1.0, "runs": False})
-
-    assert when["long"] <= cgroups.WAIT_MAX_S + 2 * cgroups.POLL_S
-
-
-def test_group_that_is_gone_is_acted_on_at_once(acted):
-    """Acting notices that it is gone; the others wait for their periods."""
-    when = acted(gone={"gone": True}, here={"period_s": 0.1})
-
-    assert when["gone"] == 0.0
-    assert when["here"] == pytest.approx(0.05, abs=2 * cgroups.POLL_S)
-
-
-def test_nothing_to_write_takes_no_time(acted):
-    """No groups, no wait."""
-    assert acted() == {}
+    assert when == pytest.approx(acted_s, abs=2 * cgroups.POLL_S)
 
 
 V1 = b"tmpfs /run tmpfs rw 0 0\ncgroup /cg/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n"

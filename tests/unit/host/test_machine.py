@@ -1,15 +1,15 @@
 """The topology of a machine with its configuration and calibration."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from amp_nova import conf as options
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
-from amp_nova.hardware.coefficients import with_coefficients
-from amp_nova.host.calibration import provenance
+from amp_nova.host.calibration.file import write
 from amp_nova.host.machine import load_topology
-from tests import machines, trees
+from tests import calibrations, machines, trees
 
 
 @pytest.fixture
@@ -23,35 +23,22 @@ def conf(tmp_path):
 
 
 @pytest.fixture
-def calibrated(conf, monkeypatch):
-    """The same machine with a calibration that measured both types."""
-
-    def apply(topology, path, root):
-        assert (path, root) == (conf.topology.calibration_file, conf.topology.root)
-        measured = {"e-core": (1.2, None), "p-core": (2.2, None)}
-        return with_coefficients(topology, measured, "calibration")
-
-    monkeypatch.setattr(provenance, "apply", apply)
-    with open(conf.topology.calibration_file, "w") as file:
-        file.write("{}")
+def calibrated(conf):
+    """The same machine with a calibration that is relative to a core of another host."""
+    pcpus = {"slow": tuple(range(12, 20)), "fast": tuple(range(12))}
+    made = calibrations.build(conf.topology.root, "other", "host-a", pcpus)
+    types = [replace(t, name=n) for t, n in zip(made.core_types, ("e-core", "p-core"), strict=True)]
+    made = replace(made, reference="old-xeon", core_types=tuple(types))
+    write(conf.topology.calibration_file, [made])
     return conf
 
 
-def test_without_calibration_declared_coefficients_count(conf):
-    """A missing calibration file is not an error."""
-    assert load_topology(conf).core_type("p-core").coefficient == pytest.approx(1.641, abs=1e-3)
-
-
 def test_the_calibration_counts(calibrated):
-    """It replaces declared coefficients."""
-    assert load_topology(calibrated).core_type("p-core").coefficient == 2.2
+    """It replaces declared coefficients, and the warning about them."""
+    found = load_topology(calibrated)
 
-
-def test_the_configured_types_count(conf):
-    """They replace detected ones."""
-    conf.set_override("core_type", ["big 0-11 1.85", "small 12-19"], "topology")
-
-    assert [t.name for t in load_topology(conf).core_types] == ["small", "big"]
+    assert [t.coefficient for t in found.core_types] == pytest.approx([2, 4])
+    assert not [w for w in found.warnings if "declared by the firmware" in w]
 
 
 def test_a_reference_elsewhere_needs_a_calibration(calibrated, tmp_path):

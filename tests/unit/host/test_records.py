@@ -82,17 +82,6 @@ def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypa
     assert (first.weight, first.safe_weight) == (100, 1000)
 
 
-def test_a_later_start_never_overwrites_what_was_found(node, start):
-    """Not even when limits have changed by then."""
-    first = start().cycled()
-    before = first.recorded()
-    node.host.set_limit(7000, 20000)
-
-    second = start().cycled()
-
-    assert second.recorded() == before
-
-
 def test_an_idle_cycle_writes_no_record(node, start):
     """The file stays the very same one."""
     agent = start().cycled()
@@ -228,16 +217,6 @@ def test_a_process_that_outlives_its_domain_leaves_no_record(node, start):
     assert list(record.load_all(agent.records.folder)) == []
 
 
-def test_best_effort_that_only_has_a_weight_has_a_record_of_it(node, start):
-    """Without vCPUs: none of them is changed."""
-    node.start("other", pid=4100)
-    node.sensor.reread()
-    agent = start().cycled()
-
-    found = agent.recorded("other")
-    assert (found.weight, found.safe_weight, found.vcpus) == (100, 10, {})
-
-
 @pytest.mark.parametrize("name", [NAME, "other"])
 def test_another_process_is_recorded_anew(node, start, name):
     """The instance was stopped and started: what was found of the old process says nothing."""
@@ -253,6 +232,7 @@ def test_another_process_is_recorded_anew(node, start, name):
     agent.loop.cycle()
 
     found = agent.recorded(name)
+    assert (before.weight, before.safe_weight) == (100, 1000 if name == NAME else 10)
     assert found.started == "99"
     assert [v.found.bandwidth for v in found.vcpus.values()][:1] == (
         [Bandwidth(30000, 50000)] if name == NAME else []

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.loop import Loop
-from amp_nova.exceptions import ConfigInvalid, CountersUnavailable, TopologyUnknown
+from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.host.counters.sources import Counters
 from amp_nova.host.counters.tcg import TcgCounter
 from amp_nova.model.bandwidth import Bandwidth
@@ -19,17 +19,6 @@ R = resource(NAME)
 KEYS = [(R, 0), (R, 1)]
 LIMIT = Bandwidth(5000, 20000)
 HALF = {"amp:pref_core": "0.5"}
-
-
-def test_domain_is_read_with_its_vcpus(node):
-    """Libvirt's domain, with its incarnation, and every vCPU's reading."""
-    node.start(specs=HALF)
-
-    seen = node.see()
-
-    assert seen.failure is None
-    assert (seen.domain.incarnation, seen.domain.specs) == ("4000:77", HALF)
-    assert [v.index for v in seen.vcpus] == [0, 1]
 
 
 def test_booking_is_enforced_and_then_nothing_is_written(node):
@@ -116,20 +105,6 @@ def test_a_rescan_finds_plugged_vcpus_and_what_others_did_to_sleeping_ones(tmp_p
 
     assert [v.index for v in node.see().vcpus] == [0, 1]
     assert node.see().vcpus[0].pcpus == {3}
-
-
-def test_new_process_of_a_domain_is_read_at_once(node):
-    """After a hard reboot the first cycle reads the new process, without a failure."""
-    node.start(specs=HALF)
-    node.see()
-    node.host.stop()
-    node.start(specs=HALF, pid=4321, began=99)
-
-    seen = node.see()
-
-    assert seen.failure is None
-    assert seen.domain.incarnation == "4321:99"
-    assert len(seen.vcpus) == 2
 
 
 @pytest.mark.parametrize("rescan_s", [-1.0, 10.0])
@@ -353,31 +328,3 @@ def test_new_incarnation_of_a_domain_has_new_counters(counted):
 
     assert seen.domain.incarnation.startswith("4001:")
     assert [v.counts for v in seen.vcpus] == [Counts(7), Counts(9)]
-
-
-def test_vcpu_that_is_plugged_in_is_counted(counted):
-    """As soon as an observation has found it."""
-    counted.see()
-    file_of(counted.host.root, 1000, 2000, 3000)
-    counted.host.plug(NAME, 2, PID, comm="CPU {}/TCG")
-    counted.libvirt.define(NAME, vcpus=3, kind="qemu")
-
-    assert [v.counts for v in counted.see().vcpus][2] == Counts(3000)
-
-
-def test_without_counters_everything_else_works(tmp_path, monkeypatch):
-    """A host that cannot count is observed and limited."""
-
-    class Nothing(Counters):
-        def open(self, *_):
-            raise CountersUnavailable("no PMU here")
-
-    node = Node(tmp_path, monkeypatch, 2, counters=Nothing())
-    node.start()
-
-    vcpu = node.see().vcpus[0]
-
-    assert (vcpu.counts, vcpu.uncounted) == (None, "no PMU here")
-    assert node.sensor.sample(KEYS) == {}
-    assert node.writer.throttle({KEYS[0]: LIMIT}) == {}
-    assert node.sensor.counting() == {("none", "no PMU here"): 2}

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from amp_nova.profiling import speedup as speedup_
 from amp_nova.profiling.counter_windows import CounterProfile, with_window
-from amp_nova.profiling.speedup import Estimate, from_ipc, from_misses, from_sampling
+from amp_nova.profiling.speedup import from_ipc, from_misses, from_sampling
 from tests.counter_profiles import Work, platform, seen, work_of
 
 SLOW, FAST = 0, 1
@@ -78,17 +78,6 @@ def test_the_estimate_with_the_least_error_wins():
     ]
 
     assert sources == ["sampling", "misses", "ipc"]
-
-
-def test_an_uncertain_estimate_stays_near_the_hardware():
-    """Certain: the vCPU's own; uncertain: the core type's; never outside 1 to the latter."""
-    assert speedup_.shrink(Estimate(1.1, 0.0, "x"), 2.375) == pytest.approx(1.1)
-    assert speedup_.shrink(Estimate(1.1, 100.0, "x"), 2.375) == pytest.approx(2.375, abs=0.001)
-    assert 1.1 < speedup_.shrink(Estimate(1.1, 0.5, "x"), 2.375) < 2.375
-    assert speedup_.shrink(Estimate(3.0, 0.0, "x"), 2.375) == 2.375
-    assert speedup_.shrink(Estimate(0.5, 0.0, "x"), 2.375) == 1.0
-    assert speedup_.shrink(Estimate(0.3, 0.0, "x"), 0.5) == 0.5
-    assert speedup_.shrink(Estimate(1.2, 0.0, "x"), 0.5) == 1.0
 
 
 def test_own_coefficients_are_relative_to_the_base_type():

@@ -5,9 +5,8 @@ import time
 import msgspec
 import pytest
 
-from amp_nova.vendordata.figures import Series, figures, queries
-from tests import tenant
-from tests.tenant import PROJECT, SERVER, coefficient, half, series, shortfall
+from amp_nova.vendordata.figures import Series, figures
+from tests.tenant import coefficient, half, series, shortfall
 
 
 def told(samples, coefficients=()):
@@ -167,12 +166,3 @@ def test_no_figure_is_about_another_series():
     known = told([*half(host), foreign], [coefficient(2.0, "fast", host)])
 
     assert "secret" not in repr(known)
-
-
-def test_the_expressions_name_server_and_project():
-    """Both have to match, in each of them."""
-    for expression in queries(SERVER, PROJECT):
-        assert f'{{resource="{SERVER}",project="{PROJECT}"}}' in expression or (
-            f',resource="{SERVER}",project="{PROJECT}"}}[{int(tenant.INTERVAL_S * 30)}s]'
-            in expression
-        )

@@ -42,14 +42,6 @@ def test_an_unreadable_stat_says_nothing(tmp_path, text):
     assert idleness.loads(str(tmp_path), sleep=lambda _: None) == {}
 
 
-def test_the_idlest_pcpu_is_chosen():
-    """Of several the last, since interrupts arrive on the first."""
-    mine = topology({"only": (0, 1, 2)})
-
-    assert idleness.idlest(mine, "only", {0: 0.0, 1: 0.5, 2: 0.2}) == 0
-    assert idleness.idlest(mine, "only", {}) == 2
-
-
 def test_a_busy_sibling_counts():
     """A core is as busy as its busiest hardware thread."""
     mine = topology({"only": (0, 1, 2, 3)})

@@ -119,12 +119,6 @@ def test_misses_count_where_the_memory_kernel_has_many(pcpu, monkeypatch, kernel
     assert (found.misses_per_op is not None) is known
 
 
-def test_an_unknown_event_is_an_error():
-    """The message is a sentence."""
-    with pytest.raises(CountersUnavailable, match=r"\w+ \w+"):
-        perf.ThreadCounter(perf.Event("nothing", 0xFFFF, 0))
-
-
 def test_each_core_type_has_its_own_counter(tmp_path):
     """On a hybrid machine the event is that of the pCPU's core type, elsewhere the plain one."""
     for name, cpus, number in (("cpu_core", "0-3", "4"), ("cpu_atom", "4-7", "10")):

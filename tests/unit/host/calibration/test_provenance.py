@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from amp_nova.hardware.calibration import Estimate
 from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
 from amp_nova.host.calibration.file import write
 from amp_nova.host.calibration.provenance import apply, machine
@@ -42,14 +43,6 @@ def test_a_matching_calibration_is_used(file, root):
     assert found.core_type("fast").nominal_ips == pytest.approx(2e9)
     assert found.core_type("slow").coefficient == 1
     assert found.warnings == ()
-
-
-@pytest.mark.parametrize("path", ["", "nothing.json"])
-def test_without_a_file_nothing_changes(tmp_path, path):
-    """The topology stays as detected."""
-    mine = topology()
-
-    assert apply(mine, path and tmp_path / path, str(tmp_path)) is mine
 
 
 def test_a_configured_coefficient_stays(file, root):
@@ -163,14 +156,20 @@ def test_a_calibration_relative_to_a_core_elsewhere_is_used(tmp_path, root, want
     assert found.warnings == ()
 
 
-def test_the_factor_of_busy_siblings_is_set(tmp_path, root):
-    """For each core type where it was measured."""
-    made = build(root)
-    replace = dataclasses.replace
-    factor = replace(made.core_types[0].coefficient, value=0.62, low=0.6, high=0.65)
-    fast = replace(made.core_types[1], smt_busy_factor=factor)
-    write(tmp_path / "c.json", [replace(made, core_types=(made.core_types[0], fast))])
+def test_what_was_measured_of_a_core_type_is_set(tmp_path, root):
+    """The factor of busy siblings, the clock and the cost of a miss, for each where it is known."""
+    made, mine = build(root), topology()
+    slow, fast = made.core_types
+    measured = {"smt_busy_factor": 0.62, "clock_hz": 3e9, "miss_cycles": 150.0}
+    known = {name: Estimate(value, value, value, 1.0) for name, value in measured.items()}
+    fast = dataclasses.replace(fast, **known)
+    write(tmp_path / "c.json", [dataclasses.replace(made, core_types=(slow, fast))])
+    types = tuple(dataclasses.replace(t, clock_hz=2e9) for t in mine.core_types)
 
-    found = apply(topology(), tmp_path / "c.json", str(root), NOW)
+    found = apply(
+        dataclasses.replace(mine, core_types=types), tmp_path / "c.json", str(root), NOW
+    ).core_types
 
-    assert [t.smt_busy_factor for t in found.core_types] == [None, 0.62]
+    assert [t.smt_busy_factor for t in found] == [None, 0.62]
+    assert [(t.clock_hz, t.clock_calibrated) for t in found] == [(2e9, False), (3e9, True)]
+    assert [t.miss_cycles for t in found] == [None, 150.0]

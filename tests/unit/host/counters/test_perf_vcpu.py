@@ -13,6 +13,7 @@ from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.perf import Pmu
 from amp_nova.host.counters.perf_vcpu import GroupReading, PerfCounter, Tally
+from amp_nova.model.observation import Counts
 from tests.fakehost import descriptors, put
 from tests.perf_events import STAND_INS, open_software
 
@@ -26,58 +27,54 @@ def group(enabled_ms, running_ms, instructions=0, cycles=0, misses=0):
     )
 
 
-def test_one_pmu_is_not_scaled():
-    """The totals are what was read last."""
-    tally = Tally(1)
-    tally.add([group(10, 10, 1000, 500, 5)])
-
-    counts = tally.add([group(30, 30, 4000, 2500, 9)])
-
-    assert (counts.instructions, counts.cycles, counts.cache_misses) == (4000, 2500, 9)
-    assert counts.run_ns == 30 * MS
-    assert tally.shared_ratio == 0
-
-
-def test_a_hybrid_machine_counts_the_sum_and_never_scales():
-    """20 ms on a fast core and 80 ms on a slow one: each counts once."""
-    tally = Tally(2)
-    tally.add([group(0, 0), group(0, 0)])
-
-    counts = tally.add([group(100, 20, 8000, 4000, 1), group(100, 80, 16000, 16000, 7)])
-
-    assert (counts.instructions, counts.cycles, counts.cache_misses) == (24000, 20000, 8)
-    assert counts.run_ns == 100 * MS
-    assert tally.shared_ratio == 0
-
-
-def test_time_in_which_others_used_the_counters_is_estimated():
-    """Half of the running time was not counted: it is estimated from the other half."""
-    tally = Tally(1)
-    tally.add([group(100, 100, 1000)])
-
-    counts = tally.add([group(200, 150, 1500)])
-
-    assert counts.instructions == 2000
-    assert tally.shared_ratio == pytest.approx(0.5)
-    assert tally.add([group(300, 250, 2500)]).instructions == 3000
-    assert tally.shared_ratio == 0
-
-
-def test_counters_that_did_not_run_give_no_counts():
-    """Uncounted work must not look like no work."""
-    tally = Tally(1)
-    tally.add([group(100, 100, 1000)])
-
-    assert tally.add([group(200, 100, 1000)]) is None
-    assert tally.add([group(300, 200, 2000)]).instructions == 3000
+HALF_COUNTED = [[group(100, 100, 1000)], [group(200, 150, 1500)]]
+TALLIED = {
+    "one PMU is not scaled": (
+        [[group(10, 10, 1000, 500, 5)], [group(30, 30, 4000, 2500, 9)]],
+        (Counts(4000, 2500, 9, 30 * MS), 0.0),
+    ),
+    "20 ms on a fast core and 80 ms on a slow one count once": (
+        [
+            [group(0, 0), group(0, 0)],
+            [group(100, 20, 8000, 4000, 1), group(100, 80, 16000, 16000, 7)],
+        ],
+        (Counts(24000, 20000, 8, 100 * MS), 0.0),
+    ),
+    "cache misses on one core type alone are not those of the vCPU": (
+        [[GroupReading(MS, MS, (100, 50, 3)), GroupReading(MS, 0, (100, 50, None))]],
+        (Counts(200, 100, None, MS), 0.0),
+    ),
+    "others used the counters half of the time": (
+        HALF_COUNTED,
+        (Counts(2000, 0, 0, 200 * MS), 0.5),
+    ),
+    "and then they did not": (
+        [*HALF_COUNTED, [group(300, 250, 2500)]],
+        (Counts(3000, 0, 0, 300 * MS), 0.0),
+    ),
+    "uncounted work is not no work": (
+        [[group(100, 100, 1000)], [group(200, 100, 1000)]],
+        (None, 1.0),
+    ),
+    "it is counted later": (
+        [[group(100, 100, 1000)], [group(200, 100, 1000)], [group(300, 200, 2000)]],
+        (Counts(3000, 0, 0, 300 * MS), 0.5),
+    ),
+    "an idle vCPU": (
+        [[group(100, 100, 1000)], [group(100, 100, 1000)]],
+        (Counts(1000, 0, 0, 100 * MS), 0.0),
+    ),
+}
 
 
-def test_the_counts_of_an_idle_vcpu_do_not_change():
-    """Without running time there is no increase."""
-    tally = Tally(1)
-    before = tally.add([group(100, 100, 1000)])
+@pytest.mark.parametrize(("readings", "expected"), TALLIED.values(), ids=TALLIED)
+def test_readings_of_groups_add_up(readings, expected):
+    """Each with the share of the latest running time in which others used the counters."""
+    tally = Tally(len(readings[0]))
 
-    assert tally.add([group(100, 100, 1000)]) == before
+    *_, counts = (tally.add(each) for each in readings)
+
+    assert (counts, tally.shared_ratio) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,16 +89,6 @@ def test_counters_that_go_backwards_are_an_error(backwards):
 
     with pytest.raises(CountersUnavailable, match="backwards"):
         tally.add([backwards])
-
-
-def test_an_event_must_be_counted_on_every_pmu():
-    """Cache misses on one core type alone are not those of the vCPU."""
-    fast = GroupReading(10, 5, (100, 50, 3))
-    slow = GroupReading(10, 5, (100, 50, None))
-
-    counts = Tally(2).add([fast, slow])
-
-    assert (counts.instructions, counts.cycles, counts.cache_misses) == (200, 100, None)
 
 
 def software(tid):
