@@ -79,7 +79,7 @@ class SimHost:
             self.add(guest)
 
     def _kernel(self, name: str) -> Cores:
-        """The host's own scheduler: one of ``KERNELS``."""
+        """The host's own scheduler: ``blind`` or ``prefer_fast``."""
         llc = {p.id: p.llc for p in self.topology.pcpus}
         if name == "blind":
             return Cores(llc, self._preference)

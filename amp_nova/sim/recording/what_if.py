@@ -10,7 +10,9 @@ range, widened by the relative difference between the recording and its simulati
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import field
 
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.flavor.extra_specs import parse
@@ -18,19 +20,17 @@ from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
 from amp_nova.sim.report import Result
 from amp_nova.sim.scenarios import hosts
-from amp_nova.sim.scenarios.document import Value, nearest
+from amp_nova.sim.scenarios.document import (
+    Keys,
+    NotNegative,
+    Place,
+    Positive,
+    decode,
+    nearest,
+)
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Workload, usual
 
-MEASURES = (
-    "progress_refcores",
-    "fast_share",
-    "slowdown",
-    "delivered_ratio",
-    "delivered_ratio_min",
-    "delivered_ratio_max",
-)
-"""Numbers of the result that are recorded of every VM."""
 TOTALS = ("throughput", "unfairness")
 REPEATS = 19
 """Runs of an answer, for intervals that contain 9 of 10."""
@@ -40,44 +40,60 @@ Intervals = Mapping[tuple[str, str], tuple[float, float] | None]
 """In what interval each number is, 9 times of 10."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedVm:
-    """One VM: ``MEASURES`` by name, ``None`` if unknown.
+class RecordedVcpu(Keys, frozen=True):
+    """One vCPU; the speedup has an error if it was measured."""
 
-    ``errors``: standard errors of the speedups of its vCPUs, ``None`` if never measured.
-    """
-
-    measures: Mapping[str, float | None]
-    errors: tuple[float | None, ...]
+    cpu_s: dict[str, NotNegative] = field(default_factory=dict)
+    speedup: Positive | None = None
+    speedup_error: NotNegative | None = None
+    speedup_source: str | None = None
 
 
+class RecordedVm(Keys, frozen=True):
+    """One VM: ``MEASURES`` by name, ``None`` if unknown."""
+
+    instance: str | None = None
+    progress_refcores: NotNegative | None = None
+    fast_share: NotNegative | None = None
+    slowdown: NotNegative | None = None
+    delivered_ratio: NotNegative | None = None
+    delivered_ratio_min: NotNegative | None = None
+    delivered_ratio_max: NotNegative | None = None
+    vcpus: list[RecordedVcpu] = field(default_factory=list)
+
+    @property
+    def measures(self) -> dict[str, float | None]:
+        """The numbers that the result of a simulation has as well."""
+        return {name: getattr(self, name) for name in MEASURES}
+
+    @property
+    def errors(self) -> tuple[float | None, ...]:
+        """Standard errors of the speedups of its vCPUs, ``None`` if never measured."""
+        return tuple(vcpu.speedup_error for vcpu in self.vcpus)
+
+
+class RecordedKeys(Keys, frozen=True):
+    """What a recording measured."""
+
+    vms: dict[str, object]
+    lasted_s: object = None
+    other_cores: object = None
+
+
+MEASURES = RecordedVm.__struct_fields__[1:-1]
 Recorded = Mapping[str, RecordedVm]
 
 
-def recorded(whole: Value) -> Recorded | None:
+def recorded(whole: Place) -> Recorded | None:
     """The VMs of a recording by name; ``None`` if the scenario is not a recording.
 
     Raises ``ScenarioInvalid`` for a value that ``amp-nova record`` does not write.
     """
-    value = whole.entries().get("recorded")
-    if value is None or value.is_null:
+    at = whole.entries().get("recorded")
+    if at is None or at.plain() is None:
         return None
-    keys = value.fields(("lasted_s", "other_cores", "vms"), ("vms",))
-    return {name: _vm(vm) for name, vm in keys["vms"].entries("a mapping of VMs").items()}
-
-
-def _vm(value: Value) -> RecordedVm:
-    keys = value.fields(("instance", *MEASURES, "vcpus"))
-    vcpus = keys["vcpus"].items("a list of vCPUs") if "vcpus" in keys else []
-    measures = {m: keys[m].number(0) if m in keys else None for m in MEASURES}
-    return RecordedVm(measures, tuple(_speedup_error(vcpu) for vcpu in vcpus))
-
-
-def _speedup_error(value: Value) -> float | None:
-    keys = value.fields(("cpu_s", "speedup", "speedup_error", "speedup_source"))
-    if "speedup" in keys:
-        keys["speedup"].number(0, above=True)
-    return keys["speedup_error"].number(0) if "speedup_error" in keys else None
+    vms = decode(at, RecordedKeys).vms
+    return {name: decode(at["vms"][name], RecordedVm) for name in vms}
 
 
 def with_cores(made: Scenario, name: str, more: int) -> Scenario:

@@ -213,7 +213,7 @@ def test_every_vcpu_has_a_line_of_its_own():
 
 def test_latency_grows_where_requests_arrive_faster_than_they_are_served():
     """Request k arrives at 0.1 k and ends at 0.1 + 0.2 k: the 250th of 499 has waited 25 s."""
-    found = on_slow(doing(requests=Requests(10.0, 0.2, poisson=False, exponential=False)), 100.0)
+    found = on_slow(doing(requests=Requests(10.0, 0.2, arrivals="regular", service="fixed")), 100.0)
 
     assert found.requests_completed == 499
     assert found.latency_p50_s == pytest.approx(25.1)
@@ -263,7 +263,7 @@ def test_a_policy_makes_nobody_wait_where_cores_have_time_to_spare():
 
 def test_no_request_no_latency():
     """None has ended in the first second."""
-    found = on_slow(doing(requests=Requests(0.5, 0.1, poisson=False)), 1.0)
+    found = on_slow(doing(requests=Requests(0.5, 0.1, arrivals="regular")), 1.0)
 
     assert (found.requests_completed, found.latency_p50_s, found.latency_p99_s) == (0, None, None)
 
