@@ -16,13 +16,21 @@ from amp_nova.model.topology import Topology
 from amp_nova.sim.scenarios.workload import Turn
 
 REFERENCE_IPS = 2.0e9
-"""Instructions per second of the reference core unless the scenario gives it."""
+"""Instructions per second of the reference core where the topology does not state it."""
 CORE_CPI = 0.5
 """Cycles per instruction of the core part."""
 CORE_PART_LEAST = 0.05
 """Minimum share of cycles in the core part, so that cycles per instruction stay finite."""
 MISS_CYCLES = 100.0
 """Cycles of the slowest core type that one cache miss takes."""
+
+
+def reference_ips(topology: Topology) -> float | None:
+    """Nominal instructions per second of the reference core; ``None``: unknown."""
+    for core_type in topology.core_types:
+        if core_type.nominal_ips is not None and core_type.coefficient:
+            return core_type.nominal_ips / core_type.coefficient
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,6 @@ class Hardware:
     """What the model knows about a host."""
 
     topology: Topology
-    reference_ips: float = REFERENCE_IPS
 
     def rates(
         self, speeds: tuple[float, ...], ipc: Mapping[str, float], ipc_ratio: float = 1.0
@@ -61,6 +68,7 @@ class Hardware:
         """
         types = self.topology.core_types
         slowest = types[0].coefficient or 1.0
+        slowest_ips = (reference_ips(self.topology) or REFERENCE_IPS) * slowest
         gains = [(t.coefficient or slowest) / slowest for t in types]
         memory = memory_part(speeds[len(types) - 1], gains[-1])
         cpi = CORE_CPI / max(1.0 - memory, CORE_PART_LEAST)
@@ -68,7 +76,7 @@ class Hardware:
             cpi = 1.0 / ipc[types[0].name]
         rates = []
         for core_type, speed, gain in zip(types, speeds, gains, strict=False):
-            instructions = self.reference_ips * slowest * speed * ipc_ratio
+            instructions = slowest_ips * speed * ipc_ratio
             here = cpi * (1.0 - memory + memory * gain)
             if core_type.name in ipc:
                 here = 1.0 / ipc[core_type.name]

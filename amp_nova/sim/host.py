@@ -15,7 +15,7 @@ from amp_nova.model.bandwidth import Bandwidth, Step
 from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import PCpu, Topology
 from amp_nova.sim.cores import Cores
-from amp_nova.sim.counters import REFERENCE_IPS, Counting, Hardware
+from amp_nova.sim.counters import Counting, Hardware
 from amp_nova.sim.guest import SimGuest
 from amp_nova.sim.prefer_fast import PreferFast
 from amp_nova.sim.programs import latencies_s
@@ -54,17 +54,13 @@ class SimHost:
         topology: Topology,
         guests: Iterable[Guest] = (),
         seed: int = 0,
-        reference_ips: float | None = None,
         counting: Counting | None = None,
         scheduler: HostScheduler | None = None,
         machine: Machine = NOTHING_MORE,
     ) -> None:
-        """``reference_ips``: speed of the reference core, even if the topology does not state it.
-
-        ``scheduler`` replaces the host's own; ``machine``: its clocks, memory bandwidth and kernel.
-        """
+        """``scheduler`` replaces the host's own; ``machine``: its clocks, memory and kernel."""
         self.topology = topology
-        self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
+        self._hardware = Hardware(topology)
         self._memory_bytes_s = machine.memory_bytes_s
         self._counting = counting or Counting(seed=seed)
         self._seed = seed

@@ -95,14 +95,9 @@ class Recording:
 class Recorder:
     """Takes observations one after the other."""
 
-    def __init__(
-        self,
-        settings: ProfileSettings,
-        bucket_s: float,
-        reference_ips: float | None = None,
-    ) -> None:
-        """``bucket_s``: resolution in time; ``reference_ips``: speed of the reference core."""
-        self._bucket_s, self._reference_ips = bucket_s, reference_ips
+    def __init__(self, settings: ProfileSettings, bucket_s: float) -> None:
+        """``bucket_s``: resolution in time."""
+        self._bucket_s = bucket_s
         self._profiles = Profiles(settings)
         self._first: Observation | None = None
         self._last: Observation | None = None
@@ -169,7 +164,7 @@ class Recorder:
         ]
         windows = None
         if known.booked:
-            windows = Windows(known, self._first.topology, self._reference_ips)
+            windows = Windows(known, self._first.topology)
         return RecordedInstance(domain, known, errors, vcpus, {}, windows, late=late_s > 0.0)
 
     def _used(self, seen: Observation, passed_s: float) -> dict[VcpuKey, Usage]:

@@ -76,7 +76,6 @@ def scenario(machine: Machine, guests: Iterable[Guest], duration_s: float) -> Sc
         duration_s,
         machine.topology,
         tuple(guests),
-        reference_ips=machine.reference_ips,
         agent=Settings(Terms(cycle_s=INTERVAL_S)),
     )
 

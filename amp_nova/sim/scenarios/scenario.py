@@ -96,7 +96,6 @@ class Scenario:
     guests: tuple[Guest, ...]
     policy: str = "none"
     seed: int = 0
-    reference_ips: float | None = None
     ips_controller: str = "default"
     machine: Machine = field(default_factory=Machine)
     agent: Settings = field(default_factory=Settings)
@@ -133,7 +132,6 @@ def read(whole: Place, agent_options: AgentOptions) -> Scenario:
         guests=tuple(guests.values()),
         policy=keys.policy,
         seed=keys.seed,
-        reference_ips=keys.host.reference_ips,
         ips_controller=str(controller),
         machine=machine,
         agent=agent_options(keys.agent, whole["agent"]),

@@ -49,15 +49,15 @@ vms:
 """
 
 
-def recorder(**more):
-    return Recorder(ProfileSettings(), 0.5, **more)
+def recorder():
+    return Recorder(ProfileSettings(), 0.5)
 
 
 def recorded(made, interval_s=0.5, policy=None):
     """A recording of a scenario under the agent's own loop, as on a host; in simulated time."""
-    host = SimHost(made.topology, made.guests, made.seed, made.reference_ips)
+    host = SimHost(made.topology, made.guests, made.seed)
     loop = Loop(host, host, Settings(), read_policy(policy or made.policy), lambda: 0.0)
-    taken = recorder(reference_ips=made.reference_ips)
+    taken = recorder()
     for step in range(round(made.duration_s / interval_s) + 1):
         if step:
             host.advance(step * interval_s)

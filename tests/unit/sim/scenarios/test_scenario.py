@@ -69,7 +69,6 @@ agent: {ips_controller: printed-decay}
     )
 
     assert (made.name, made.duration_s, made.seed, made.policy) == ("two-vms", 600, 1, "amp-vm")
-    assert made.reference_ips == 2e9
     assert made.ips_controller == "printed-decay"
     assert [t.name for t in made.topology.core_types] == ["slow", "fast"]
     assert [t.nominal_ips for t in made.topology.core_types] == [2e9, 4e9]
