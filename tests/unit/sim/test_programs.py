@@ -79,13 +79,6 @@ def test_a_vcpu_that_is_done_holds_nobody_up():
     assert outcome(made, 10.0).completion_s == pytest.approx(4.0)
 
 
-def test_a_lock_that_is_free_costs_nothing_in_the_long_run():
-    """Two vCPUs collide once, and then never again."""
-    found = outcome(doing(2, shared=Lock(0.3, 0.1)), 1000.0, slow=2)
-
-    assert [m.progress_ref_s for m in found.meters] == pytest.approx([1000.0, 999.9])
-
-
 def test_spinning_takes_the_time_of_the_holder():
     """On one core the holder gets half of it, and the one that spins the other half."""
     found = outcome(doing(2, shared=Lock(0.0, 0.1)), 300.0, slow=1)
