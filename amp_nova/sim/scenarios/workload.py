@@ -1,7 +1,7 @@
 """What runs in a guest: its speed on each core type, when it wants a pCPU, and its barriers."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -281,25 +281,11 @@ class Turn:
     ipc_ratio: float = 1.0
 
 
-def turns(phases: Sequence[Phase], shift_s: float = 0.0) -> Iterator[Turn]:
-    """All turns of phases that follow the clock, in order of time, from 0.
+def turns_of(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
+    """The turns of one phase, which starts at ``start_s`` and lasts for its ``for_s``.
 
     ``shift_s`` is where in its cycle of running and sleeping the guest starts.
     """
-    lasts_s = math.fsum(p.for_s for p in phases)
-    rounds = 0
-    while True:
-        start = rounds * lasts_s if rounds else 0.0
-        for phase in phases:
-            yield from turns_of(phase, start, shift_s)
-            if phase.for_s == math.inf:
-                return
-            start += phase.for_s
-        rounds += 1
-
-
-def turns_of(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
-    """The turns of one phase, which starts at ``start_s`` and lasts for its ``for_s``."""
     wanted = phase.utilization_ratio
     if wanted in (0.0, 1.0):
         yield Turn(start_s, bool(wanted), phase.speeds, phase.ipc_ratio)
