@@ -70,17 +70,6 @@ def test_an_ipc_ratio_changes_instructions_only():
     assert low.cache_misses == pytest.approx(usual.cache_misses / 2)
 
 
-def test_running_time_is_counted_by_core_type():
-    """A quarter of a second on a fast core, the rest on a slow one."""
-    host = SimHost(topology(), [guest()])
-    place(host, FAST)
-    host.advance(0.25)
-    place(host, SLOW)
-    host.advance(1.0)
-
-    assert host.meters("vm")[0].run_s == pytest.approx((0.75, 0.25))
-
-
 def test_noise_affects_cycles_and_misses_and_depends_on_the_seed():
     """Instructions have none; equal seeds give equal noise."""
     seen = []
