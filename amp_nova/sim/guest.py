@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from amp_nova.model import cpu_weight
 from amp_nova.model.observation import Domain
-from amp_nova.sim.counters import CounterModel, Counting, Hardware, Rates
+from amp_nova.model.topology import Topology
+from amp_nova.sim.counters import CounterModel, Counting, Rates
 from amp_nova.sim.programs import begin
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.scenarios.workload import CYCLE_S, Turn, Workload, turns_of
@@ -79,7 +80,7 @@ class SimGuest:
     """A guest on the simulated host."""
 
     def __init__(
-        self, guest: Guest, started_s: float, seed: int, hardware: Hardware, counting: Counting
+        self, guest: Guest, started_s: float, seed: int, topology: Topology, counting: Counting
     ) -> None:
         """``seed`` decides where in their cycles of running and sleeping its vCPUs start."""
         self.guest = guest
@@ -96,7 +97,7 @@ class SimGuest:
         workloads = guest.workload.different(vcpus)
         for number, workload in enumerate(workloads):
             name = f"{guest.name} {number}" if number else guest.name
-            model = CounterModel(hardware, counting, name, workload.ipc)
+            model = CounterModel(topology, counting, name, workload.ipc)
             shift_s = self._chance.uniform(0.0, CYCLE_S)
             own = workload.by_work and number == len(workloads) - 1
             for _ in range(vcpus - number if own else 1):

@@ -14,12 +14,11 @@ from amp_nova.model.allocation import NOTHING_DONE, Change, Changes, Failure
 from amp_nova.model.bandwidth import Bandwidth, Step
 from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import PCpu, Topology
-from amp_nova.sim.cores import Cores
-from amp_nova.sim.counters import Counting, Hardware
+from amp_nova.sim.cores import Cores, PreferFast
+from amp_nova.sim.counters import Counting
 from amp_nova.sim.guest import SimGuest
-from amp_nova.sim.prefer_fast import PreferFast
 from amp_nova.sim.programs import latencies_s
-from amp_nova.sim.scenarios.hosts import NO_CLOCKS, Machine
+from amp_nova.sim.scenarios.hosts import Machine
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.timeline import HostScheduler, PCpuSpeeds, Timeline
 from amp_nova.sim.vcpu import Meter, Share, SimVcpu
@@ -60,7 +59,6 @@ class SimHost:
     ) -> None:
         """``scheduler`` replaces the host's own; ``machine``: its clocks, memory and kernel."""
         self.topology = topology
-        self._hardware = Hardware(topology)
         self._memory_bytes_s = machine.memory_bytes_s
         self._counting = counting or Counting(seed=seed)
         self._seed = seed
@@ -95,7 +93,7 @@ class SimHost:
 
     def add(self, guest: Guest) -> None:
         """Start a guest. It gets pCPUs once time advances, so the loop can limit it before."""
-        added = SimGuest(guest, self.now_s, self._seed, self._hardware, self._counting)
+        added = SimGuest(guest, self.now_s, self._seed, self.topology, self._counting)
         self._guests[guest.name] = added
         added.start(self._started + 1, self._pcpus)
         self._started += len(added.vcpus)
@@ -226,8 +224,8 @@ def _simulated(
     types = topology.core_types
     one_each = tuple(PCpu(at, t.name, (at,), llc=0) for at, t in enumerate(types))
     small = Topology(types, one_each, topology.reference, topology.source)
-    timeline = Timeline(TakingTurns(pcpus), PCpuSpeeds(small, NO_CLOCKS))
-    again = SimGuest(guest.guest, 0.0, seed, Hardware(topology), Counting(works=False))
+    timeline = Timeline(TakingTurns(pcpus), PCpuSpeeds(small, {}))
+    again = SimGuest(guest.guest, 0.0, seed, topology, Counting(works=False))
     again.start(1, frozenset(range(len(types))))
     timeline.start(again)
     timeline.advance(lasts_s)

@@ -12,8 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 
-from amp_nova.sim.scenarios.programs import Io, Lock, Requests, Threads
-from amp_nova.sim.scenarios.workload import CYCLE_S, Workload
+from amp_nova.sim.scenarios.workload import CYCLE_S, Io, Lock, Requests, Threads, Workload
 from amp_nova.sim.vcpu import Program, SimVcpu
 
 GOVERNOR_S = 1.0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -20,12 +21,24 @@ from amp_nova.model.topology import Topology
 from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.sim.recording.phases import Bucket
 from amp_nova.sim.report import WINDOW_S, Windows
 from amp_nova.sim.vcpu import Meter
 
 BUCKETS_MAX = 720
 """Buckets of a recording: phases are no shorter than two of them."""
+
+
+class Bucket(NamedTuple):
+    """One vCPU over a short time, in seconds of wall time.
+
+    ``known_s``: how much of it was observed; ``demand_s``: how long the vCPU wanted to run in the
+    observed time; ``speedup``: its speedup as known at the end, if measured on both core types.
+    """
+
+    length_s: float
+    known_s: float
+    demand_s: float
+    speedup: Estimate | None = None
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated
 
 from msgspec import Meta
@@ -54,14 +53,13 @@ class HostKeys(Keys, frozen=True, kw_only=True):
 
 Clocks = Mapping[str, Sequence[ClockPhase]]
 """The clock phases of core types, by name, repeated indefinitely."""
-NO_CLOCKS: Clocks = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Properties of a host beside its topology."""
 
-    clocks: Clocks = field(default_factory=lambda: NO_CLOCKS)
+    clocks: Clocks = field(default_factory=dict)
     memory_bytes_s: float = MEMORY_BYTES_S
     """Rate at which a vCPU that moved fills the cache."""
     kernel: str = "blind"

@@ -1,4 +1,7 @@
-"""What runs in a guest: its speed on each core type, when it wants a pCPU, and its barriers."""
+"""What runs in a guest: its speed on each core type, when it wants a pCPU and what it waits for.
+
+Work is counted in seconds alone on the slowest core type.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -6,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from msgspec import Meta, structs
+from msgspec import field as key
 
 from amp_nova.model.topology import Topology
 from amp_nova.sim.scenarios.document import (
@@ -17,7 +21,49 @@ from amp_nova.sim.scenarios.document import (
     one_of,
 )
 from amp_nova.sim.scenarios.hosts import STEP_MIN_S, Rate, Step
-from amp_nova.sim.scenarios.programs import BYTES_MOST, Io, Lock, Requests, Threads
+
+BYTES_MOST = 1e12
+
+
+class Io(Keys, frozen=True):
+    """What each vCPU transfers: work per byte, the speed of its line, and how far they overlap.
+
+    ``overlap_ratio`` is the part of the bytes that is computed on while others are on the line.
+    """
+
+    work_ref_s_per_byte: Annotated[float, Meta(ge=1e-15, le=1)] = key(name="cpu_s_per_byte")
+    line_bytes_s: Annotated[float, Meta(ge=1, le=BYTES_MOST)]
+    overlap_ratio: Ratio = key(default=1.0, name="overlap")
+
+
+class Requests(Keys, frozen=True):
+    """Requests that wait in one queue for the vCPUs of a guest, in order of arrival.
+
+    They arrive at random or evenly; their work varies around ``work_ref_s``, or is the same.
+    """
+
+    per_s: Annotated[float, Meta(ge=1e-6, le=1e4)]
+    work_ref_s: Positive = key(name="work_refcore_s")
+    arrivals: Annotated[str, one_of("poisson", "regular")] = "poisson"
+    service: Annotated[str, one_of("exponential", "fixed")] = "exponential"
+
+
+class Lock(Keys, frozen=True):
+    """A lock of a guest: each vCPU works without it, then with it, in turn."""
+
+    after_ref_s: NotNegative = key(name="after_s")
+    hold_ref_s: Step = key(name="hold_s")
+
+
+class Threads(Keys, frozen=True):
+    """Busy threads that a guest's scheduler spreads over the vCPUs that it uses.
+
+    It uses one less above ``steal_high_ratio``, and one more at or below ``steal_low_ratio``.
+    """
+
+    count: Annotated[int, Meta(ge=1, le=10_000)]
+    steal_high_ratio: Ratio = key(default=math.inf, name="steal_high")
+    steal_low_ratio: Ratio = key(default=0.02, name="steal_low")
 
 
 class PhaseKeys(Keys, frozen=True):
@@ -242,10 +288,10 @@ def _coefficients(topology: Topology) -> tuple[float, ...]:
 def _check_types(given: Mapping[str, float], at: Place, topology: Topology) -> None:
     """Refuse numbers for core types that the host does not have."""
     types = [t.name for t in topology.core_types]
-    for key in given:
-        if key not in types:
-            raise at[key].wrong(
-                f"{at.path} names core type '{key}', which is not on this host: "
+    for name in given:
+        if name not in types:
+            raise at[name].wrong(
+                f"{at.path} names core type '{name}', which is not on this host: "
                 f"it has {', '.join(types)}"
             )
 

@@ -13,8 +13,7 @@ from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.run import run
-from amp_nova.sim.scenarios.programs import Threads
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova.sim.scenarios.workload import Phase, Threads, Workload
 from tests.documented import ROOT
 from tests.unit.sim.builders import guest, scenario, topology
 

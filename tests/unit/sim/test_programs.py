@@ -11,8 +11,7 @@ from amp_nova.sim.host import SimHost
 from amp_nova.sim.programs import percentile
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios.hosts import Machine
-from amp_nova.sim.scenarios.programs import Io, Lock, Requests
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova.sim.scenarios.workload import Io, Lock, Phase, Requests, Workload
 from amp_nova.sim.slots import run as slots
 from tests.unit.sim.builders import guest, place, scenario, topology
 

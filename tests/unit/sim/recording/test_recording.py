@@ -19,9 +19,9 @@ from amp_nova.sim import run as simulation
 from amp_nova.sim.commands.inputs import load
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.recording import file, machine
+from amp_nova.sim.recording.behaviour import phases
 from amp_nova.sim.recording.file import Surroundings
-from amp_nova.sim.recording.phases import Bucket, phases
-from amp_nova.sim.recording.recorder import Recorder
+from amp_nova.sim.recording.recorder import Bucket, Recorder
 from tests.unit.sim.builders import guest, scenario, topology
 
 AROUND = Surroundings("made")

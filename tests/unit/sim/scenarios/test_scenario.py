@@ -7,7 +7,7 @@ import pytest
 
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim.commands import inputs
-from amp_nova.sim.scenarios.programs import Threads
+from amp_nova.sim.scenarios.workload import Threads
 
 HOST = """\
 duration_s: 10

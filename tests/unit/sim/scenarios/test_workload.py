@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from amp_nova.sim.counters import CounterModel, Counting, Hardware
+from amp_nova.sim.counters import CounterModel, Counting
 from amp_nova.sim.guest import Behaviour
 from amp_nova.sim.scenarios.workload import Phase, Workload
 from tests.unit.sim.builders import topology
@@ -13,7 +13,7 @@ from tests.unit.sim.builders import topology
 
 def turns(*phases, shift_s=0.0):
     """What a vCPU with these phases does, turn by turn."""
-    model = CounterModel(Hardware(topology()), Counting(), "vm", {})
+    model = CounterModel(topology(), Counting(), "vm", {})
     behaviour = Behaviour(Workload(phases), 0.0, shift_s, model)
     yield behaviour.turn
     while behaviour.upcoming is not None:
