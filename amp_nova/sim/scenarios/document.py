@@ -137,8 +137,8 @@ def _refusal(at: Place, message: str, path: str) -> ScenarioInvalid:
         if index == "...":  # some entry of a mapping of texts or numbers: show all
             every = ", ".join(f"{k}: {entry.shown}" for k, entry in at.entries().items())
             at = Place(yaml.ScalarNode("", every, at.node.start_mark), at.file, at.path)
-        else:
-            at = at[int(index) if index else key]
+            break
+        at = at[int(index) if index else key]
     what, _, name = message.partition(" field `")
     name, where = name[:-1], at.path or "a scenario"
     if what == "Object missing required":
