@@ -172,7 +172,7 @@ LIMITED = 64
 """``times`` for guests that are limited, or on one CPU: others would leave the machine nothing."""
 
 
-def _stolen_s() -> float:
+def stolen_s() -> float:
     """CPU time of both CPUs that this machine's own host has given to others so far."""
     cpus = (f"cpu{FAST}", f"cpu{SLOW}")
     fields = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
@@ -182,12 +182,12 @@ def _stolen_s() -> float:
 def measured(check: Callable[[], None]) -> None:
     """A check that measures, repeated if this machine's own host took its CPUs; then it fails."""
     for left in reversed(range(MEASURED_TIMES)):
-        began_s, before_s = time.monotonic(), _stolen_s()
+        began_s, before_s = time.monotonic(), stolen_s()
         try:
             check()
             return
         except AssertionError as exc:
-            stolen = (_stolen_s() - before_s) / 2 / (time.monotonic() - began_s)
+            stolen = (stolen_s() - before_s) / 2 / (time.monotonic() - began_s)
             if stolen <= STOLEN_MOST_RATIO or not left:
                 exc.add_note(f"the host of this virtual machine took {stolen:.0%} of its CPUs")
                 raise

@@ -68,13 +68,19 @@ def place(vcpu: SimVcpu, pcpu: int, llc: Mapping[int, int | None]) -> None:
 class Cores:
     """All pCPUs of a host and the vCPUs that are runnable on them."""
 
-    def __init__(self, llc: Mapping[int, int | None], preference: Sequence[int]) -> None:
-        """``llc`` is the cache of each pCPU; ``preference`` orders equally loaded pCPUs."""
+    def __init__(
+        self, llc: Mapping[int, int | None], preference: Sequence[int], for_vcpus: float = 1.0
+    ) -> None:
+        """``llc`` is the cache of each pCPU; ``preference`` orders equally loaded pCPUs.
+
+        ``for_vcpus``: the share of each pCPU that other processes leave to vCPUs.
+        """
         self._llc = llc
+        self._for_vcpus = for_vcpus
         self._rank = {pcpu: rank for rank, pcpu in enumerate(preference)}
         self._queues: dict[int, list[SimVcpu]] = {p: [] for p in sorted(llc)}
         self._load = dict.fromkeys(self._queues, 0.0)
-        self._spare = dict.fromkeys(self._queues, 1.0)
+        self._spare = dict.fromkeys(self._queues, for_vcpus)
         self._overloaded: set[int] = set()
         self._own: dict[SimVcpu, tuple[float, float]] = {}
         """Share of its own pCPU and throttled share of every runnable vCPU."""
@@ -195,15 +201,15 @@ class Cores:
 
     def _divide(self, pcpu: int) -> None:
         queue = self._queues[pcpu]
-        if len(queue) == 1:  # the common case, without the arithmetic
-            (alone,) = queue
+        if len(queue) == 1 and queue[0].limit_cores <= self._for_vcpus:
+            (alone,) = queue  # the common case, without the arithmetic
             limit = alone.limit_cores
             self._own[alone] = (limit, 1.0 - limit)
-            self._spare[pcpu] = 1.0 - limit
+            self._spare[pcpu] = self._for_vcpus - limit
             self._short.discard(alone)
             return
         limits, weights = [v.limit_cores for v in queue], [v.weight for v in queue]
-        shares = share(limits, weights)
+        shares = share(limits, weights, self._for_vcpus)
         waits = throttled(limits, weights, shares)
         for vcpu, cores, throttled_ratio in zip(queue, shares, waits, strict=True):
             self._own[vcpu] = (cores, throttled_ratio)
@@ -211,7 +217,7 @@ class Cores:
                 self._short.add(vcpu)
             else:
                 self._short.discard(vcpu)
-        self._spare[pcpu] = 1.0 - sum(shares)
+        self._spare[pcpu] = self._for_vcpus - sum(shares)
 
     def _pool(self) -> dict[SimVcpu, dict[int, float]]:
         """What vCPUs with the same affinity get whose pCPUs are not equally crowded."""
@@ -284,10 +290,11 @@ class PreferFast(Cores):
         preference: Sequence[int],
         speeds: Mapping[int, float],
         siblings: Mapping[int, Sequence[int]],
+        for_vcpus: float = 1.0,
     ) -> None:
         """``speeds``: of each pCPU; ``siblings``: the other hardware threads of its core."""
         self._fastest_first = sorted(preference, key=lambda p: -speeds[p])
-        super().__init__(llc, self._fastest_first)
+        super().__init__(llc, self._fastest_first, for_vcpus)
         self._speeds, self._siblings = speeds, siblings
 
     def _balance(self) -> None:

@@ -68,19 +68,20 @@ class SimHost:
         self._preference = sorted(self._pcpus)
         random.Random(f"{seed} pcpus").shuffle(self._preference)
         speeds = PCpuSpeeds(topology, machine.clocks)
-        self._timeline = Timeline(scheduler or self._kernel(machine.kernel), speeds)
+        self._timeline = Timeline(scheduler or self._kernel(machine), speeds)
         for guest in guests:
             self.add(guest)
 
-    def _kernel(self, name: str) -> Cores:
+    def _kernel(self, machine: Machine) -> Cores:
         """The host's own scheduler: ``blind`` or ``prefer_fast``."""
+        for_vcpus = 1.0 - machine.other_ratio
         llc = {p.id: p.llc for p in self.topology.pcpus}
-        if name == "blind":
-            return Cores(llc, self._preference)
+        if machine.kernel == "blind":
+            return Cores(llc, self._preference, for_vcpus)
         coefficient = {t.name: t.coefficient or 0.0 for t in self.topology.core_types}
         speeds = {p.id: coefficient[p.core_type] for p in self.topology.pcpus}
         siblings = {pcpu: self.topology.siblings_of(pcpu) for pcpu in llc}
-        return PreferFast(llc, self._preference, speeds, siblings)
+        return PreferFast(llc, self._preference, speeds, siblings, for_vcpus)
 
     @property
     def now_s(self) -> float:

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.lab import (
+    CYCLE_S,
     FAST,
     LIMITED,
     SLOW,
@@ -96,6 +97,11 @@ def throttled_s(guest):
     return int(number) / (1e6 if name == "throttled_usec" else 1e9)
 
 
+def waited_s(guest):
+    """For how long a vCPU has wanted to run and did not so far: throttled, or behind others."""
+    return int((guest.task() / "schedstat").read_text().split()[1]) / 1e9
+
+
 def predicted(agent, guest, bound):
     """For how long enforcement would have throttled a vCPU so far, by the agent's metrics."""
     name = "amp_vcpu_would_throttle_seconds_total"
@@ -106,7 +112,8 @@ def predicted(agent, guest, bound):
 def test_predicted_throttling_is_what_the_kernel_then_does(guests, watching, agent):
     """Of a guest that is always busy within 5 %; of one that naps between least and most.
 
-    Each on a core of its own: while one waits for the other it is not throttled.
+    Each on a core of its own. The kernel does not count the time that a vCPU waits for something
+    else on its core as throttled, though it may be short of its limit only because of that.
     """
     busy = guests.guest("busy", HALF, cpuset=str(FAST))
     naps = guests.guest("naps", {"amp:pref_core": "0.15"}, cpuset=str(SLOW))
@@ -117,12 +124,12 @@ def test_predicted_throttling_is_what_the_kernel_then_does(guests, watching, age
 
     def foreseen():
         marks = []
-        for left in (True, False):
+        for cycles in (1, int(WATCHED_S / float(CYCLE_S))):
+            watching.next_cycle(cycles)  # which adds to the prediction
             at = {
                 (g, b): predicted(watching, g, b) for g in (busy, naps) for b in ("least", "most")
             }
             marks.append((time.monotonic(), at))
-            time.sleep(WATCHED_S if left else 0.0)
         (began_s, before), (ended_s, after) = marks
         bounds.update({k: (after[k] - before[k]) / (ended_s - began_s) for k in before})
         assert bounds[busy, "least"] > 0.5
@@ -134,15 +141,19 @@ def test_predicted_throttling_is_what_the_kernel_then_does(guests, watching, age
     agent.next_cycle(4)
 
     def seen():
-        before, began_s = {g: throttled_s(g) for g in (busy, naps)}, time.monotonic()
+        before, began_s = {g: (throttled_s(g), waited_s(g)) for g in (busy, naps)}, time.monotonic()
         time.sleep(WATCHED_S)
         lasts_s = time.monotonic() - began_s
-        real = {g: (throttled_s(g) - before[g]) / lasts_s for g in before}
-        print({g.spec.name: (real[g], bounds[g, "least"], bounds[g, "most"]) for g in real})
-        assert real[busy] == pytest.approx(bounds[busy, "least"], rel=SAME_RATIO)
-        # How much of the time it wants to run depends on how fast this machine is at that time.
-        assert bounds[naps, "least"] - DRIFT_RATIO <= real[naps]
-        assert real[naps] <= bounds[naps, "most"] + DRIFT_RATIO
+        for guest, (throttled, waited) in before.items():
+            throttled = (throttled_s(guest) - throttled) / lasts_s
+            waited = (waited_s(guest) - waited) / lasts_s
+            least, most = bounds[guest, "least"], bounds[guest, "most"]
+            print(guest.spec.name, "throttled", throttled, "waited", waited, "within", least, most)
+            # How long it wants to run if it naps depends on how fast this machine is at that time.
+            drift = DRIFT_RATIO if guest is naps else SAME_RATIO * least
+            assert throttled <= most + drift
+            assert waited >= least - drift
+            assert throttled >= 0.8 * least - drift
 
     with undisturbed(busy, LIMITED):
         measured(seen)

@@ -15,7 +15,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     def takes(ratio: float) -> None:
         seconds, looks = count(), count()
         monkeypatch.setattr(lab.time, "monotonic", lambda: float(next(seconds)))
-        monkeypatch.setattr(lab, "_stolen_s", lambda: 2 * ratio * next(looks))
+        monkeypatch.setattr(lab, "stolen_s", lambda: 2 * ratio * next(looks))
 
     return takes
 

@@ -159,6 +159,7 @@ LARGE = {
     "model/observation.py Domain": "what libvirt and Nova say of a domain, one for one",
     "probe.py": "one file, because tenants copy it into their servers",
     "policies/api.py VcpuView": "the published interface of policies",
+    "sim/cores.py Cores": "what a scheduler keeps of its pCPUs and vCPUs",
     "sim/guest.py Behaviour": "the present phase and turn, whose parts every step reads",
     "sim/host.py __init__": "independent settings with defaults",
     "wire/host_report.py HostReport": "the fields of a report, one for one",

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from amp_nova import plugins
@@ -13,7 +14,7 @@ from amp_nova.flavor.extra_specs import fault
 from amp_nova.sim import run as simulation
 from amp_nova.sim.commands import inputs
 from amp_nova.sim.recording import what_if
-from amp_nova.sim.recording.what_if import Intervals, Numbers, Recorded
+from amp_nova.sim.recording.what_if import Distribution, Intervals, Numbers, Recorded
 from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios import document
 from amp_nova.sim.scenarios.scenario import Scenario
@@ -24,6 +25,7 @@ COLUMNS = (
     "Recorded",
     "Progress",
     "Then",
+    "Median",
     "Interval",
     "Slowdown",
     "Slowdown Then",
@@ -34,17 +36,19 @@ LEGEND = """\
 progress: mean speed per vCPU, 1 = the slowest core type; recorded: as measured on the host.
 slowdown: speed alone on this host over the speed it got. delivered: share of the booking.
 then: with the changes. interval: contains what it would be 9 times of 10, for other seeds, for the
-errors of the measured speedups and for the difference between the recording and its simulation."""
+errors of the measured speedups and for the difference between the recording and its simulation.
+median: of 20 runs; it is not then where chance decides, as with the policies none and credit."""
 SHORT = 0.98
 """A booking does not fit if less than this share of it is delivered."""
 CORES_MOST = 4096
 
 
 class Alternative(NamedTuple):
-    """One answer: what was changed, the result and its intervals."""
+    """One answer: what was changed, the result, and how it may differ."""
 
     label: str
     result: Result
+    distribution: Distribution
     intervals: Intervals
 
 
@@ -84,6 +88,7 @@ other changes.
         whole = document.load(args.scenario)
         as_it_is, known = inputs.read(whole), what_if.recorded(whole)
         changed, changes = _changed(args, as_it_is)
+        as_it_is, changed = (what_if.beside_others(s, whole) for s in (as_it_is, changed))
         if not args.policies and not changes:
             raise ConfigInvalid("say what is to change: give --policy, --core-type or --book")
         inputs.warn(self.log, changed)
@@ -140,9 +145,10 @@ def _rows(
     as_is: Result, answers: Sequence[Alternative], known: Recorded | None
 ) -> list[list[object]]:
     rows: list[list[object]] = []
-    for label, result, intervals in answers:
+    for label, result, distribution, intervals in answers:
         for name, then in result.vms.items():
             now, interval = as_is.vms[name], intervals[name, "progress_refcores"]
+            runs = distribution[name, "progress_refcores"]
             measured = known[name].measures if known and name in known else {}
             rows.append(
                 [
@@ -151,6 +157,7 @@ def _rows(
                     short(measured.get("progress_refcores")),
                     short(now.progress_refcores),
                     short(then.progress_refcores),
+                    short(median(runs)),
                     _interval_text(interval) or None,
                     short(now.slowdown),
                     short(then.slowdown),
@@ -213,13 +220,18 @@ def _document(
         "recorded": measured,
         "model_error_ratio": None if model is None else _plain(model),
         "would_be": [
-            {"change": a.label, "result": a.result, "interval": _plain(a.intervals)}
+            {
+                "change": a.label,
+                "result": a.result,
+                "interval": _plain(a.intervals),
+                "distribution": _plain(a.distribution),
+            }
             for a in answers
         ],
     }
 
 
-def _plain(numbers: Numbers | Intervals) -> dict[str, Any]:
+def _plain(numbers: Numbers | Intervals | Distribution) -> dict[str, Any]:
     """The numbers of the host, and those of every VM."""
     totals = {name: number for (vm, name), number in numbers.items() if not vm}
     vms: dict[str, dict[str, Any]] = {}

@@ -119,7 +119,7 @@ def _notes(recording: Recording, around: Surroundings) -> list[str]:
     other = _other_cores(recording, around)
     if other is not None and other > OTHER_RATIO * len(recording.topology.pcpus):
         notes.append(
-            f"Processes other than vCPUs kept {other:.2f} pCPUs busy; the simulator has none."
+            f"Processes other than vCPUs kept {other:.2f} pCPUs busy; only whatif simulates them."
         )
     if recording.changed:
         notes.append("pCPUs went online or offline meanwhile; the host is as it was at the start.")

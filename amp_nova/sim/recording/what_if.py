@@ -1,10 +1,13 @@
 """What a scenario would be with another policy, machine or booking, and how sure that is.
 
 An answer is repeated with other seeds, which decide where guests start and what policies that place
-at random do; with each guest in another of its phases; and with speedups that differ by their
-standard errors. Another run of that kind is within the least and the greatest of ``REPEATS`` with a
-probability of ``(REPEATS - 1) / (REPEATS + 1)``, whatever the distribution. The interval is that
-range, widened by the relative difference between the recording and its simulation without changes.
+at random do; with each guest in another of its phases; with guests that sleep as long as recorded
+after the same work, or for the same share of time; with between none and twice as much of the other
+processes that were recorded; with another end, within an interval of the policy; and with speedups
+that differ by their standard errors. Another run of that kind is within the least and the greatest
+of ``REPEATS`` with a probability of ``(REPEATS - 1) / (REPEATS + 1)``, whatever the distribution.
+The interval is that range, widened by the relative difference between the recording and its
+simulation without changes, and by ``KEPT_RATIO``.
 """
 
 import math
@@ -12,7 +15,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from msgspec import field
+from msgspec import field, structs
 
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.flavor.extra_specs import parse
@@ -29,13 +32,19 @@ from amp_nova.sim.scenarios.document import (
     nearest,
 )
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
-from amp_nova.sim.scenarios.workload import Workload, usual
+from amp_nova.sim.scenarios.workload import Io, Workload, usual
 
 TOTALS = ("throughput", "unfairness")
+OTHER_MOST_RATIO = 0.95
+"""Processes other than vCPUs use no more of the pCPUs."""
+KEPT_RATIO = 0.01
+"""A host keeps a booking as exactly as this, as tenants are told."""
 REPEATS = 19
 """Runs of an answer, for intervals that contain 9 of 10."""
 Numbers = Mapping[tuple[str, str], float | None]
 """Numbers of a result or their errors, by VM (empty: the host) and name; ``None``: not known."""
+Distribution = Mapping[tuple[str, str], Sequence[float]]
+"""Each number in all runs of an answer, in ascending order; empty if it is not known."""
 Intervals = Mapping[tuple[str, str], tuple[float, float] | None]
 """In what interval each number is, 9 times of 10."""
 
@@ -60,6 +69,8 @@ class RecordedVm(Keys, frozen=True):
     delivered_ratio_min: NotNegative | None = None
     delivered_ratio_max: NotNegative | None = None
     vcpus: list[RecordedVcpu] = field(default_factory=list)
+    lasted_s: Positive = math.inf
+    """That of the recording."""
 
     @property
     def measures(self) -> dict[str, float | None]:
@@ -71,16 +82,24 @@ class RecordedVm(Keys, frozen=True):
         """Standard errors of the speedups of its vCPUs, ``None`` if never measured."""
         return tuple(vcpu.speedup_error for vcpu in self.vcpus)
 
+    @property
+    def cores(self) -> tuple[Mapping[str, float], ...]:
+        """What each vCPU used, by core type."""
+        return tuple(
+            {name: min(1.0, used_s / self.lasted_s) for name, used_s in vcpu.cpu_s.items()}
+            for vcpu in self.vcpus
+        )
+
 
 class RecordedKeys(Keys, frozen=True):
-    """What a recording measured."""
+    """What a recording measured; ``other_cores``: by other processes than vCPUs."""
 
     vms: dict[str, object]
-    lasted_s: object = None
-    other_cores: object = None
+    lasted_s: Positive = math.inf
+    other_cores: NotNegative = 0.0
 
 
-MEASURES = RecordedVm.__struct_fields__[1:-1]
+MEASURES = RecordedVm.__struct_fields__[1:-2]
 Recorded = Mapping[str, RecordedVm]
 
 
@@ -89,11 +108,25 @@ def recorded(whole: Place) -> Recorded | None:
 
     Raises ``ScenarioInvalid`` for a value that ``amp-nova record`` does not write.
     """
-    at = whole.entries().get("recorded")
-    if at is None or at.plain() is None:
+    keys = _recorded(whole)
+    if keys is None:
         return None
-    vms = decode(at, RecordedKeys).vms
-    return {name: decode(at["vms"][name], RecordedVm) for name in vms}
+    places = whole["recorded"]["vms"].entries()
+    vms = {name: decode(places[name], RecordedVm) for name in keys.vms}
+    return {name: structs.replace(vm, lasted_s=keys.lasted_s) for name, vm in vms.items()}
+
+
+def beside_others(made: Scenario, whole: Place) -> Scenario:
+    """The scenario with the processes that a recording found beside vCPUs."""
+    keys = _recorded(whole)
+    cores = 0.0 if keys is None else keys.other_cores
+    ratio = min(OTHER_MOST_RATIO, cores / len(made.topology.pcpus))
+    return replace(made, machine=replace(made.machine, other_ratio=ratio))
+
+
+def _recorded(whole: Place) -> RecordedKeys | None:
+    at = whole.entries().get("recorded")
+    return None if at is None or at.plain() is None else decode(at, RecordedKeys)
 
 
 def with_cores(made: Scenario, name: str, more: int) -> Scenario:
@@ -187,10 +220,18 @@ def varied(made: Scenario, recorded: Recorded, seed: int) -> Scenario:
         errors = recorded[guest.name].errors if guest.name in recorded else (0.0,)
         start_on = guest.start_on if guest.booking.booked else None
         workload = _varied(guest.workload, errors, coefficients, chance, chance.random())
+        if guest.name in recorded and chance.random() < 0.5:
+            types = [t.name for t in made.topology.core_types]
+            workload = _by_work(workload, types, recorded[guest.name].cores)
         return replace(guest, workload=workload, start_on=start_on)
 
     guests = tuple(other(guest) for guest in made.guests)
-    return replace(made, guests=guests, seed=chance.getrandbits(32))
+    ratio = min(OTHER_MOST_RATIO, made.machine.other_ratio * chance.uniform(0.0, 2.0))
+    machine = replace(made.machine, other_ratio=ratio)
+    interval_s = min(made.agent.policy.interval_s, made.duration_s / 2.0)
+    lasts_s = made.duration_s + chance.uniform(-interval_s, interval_s)
+    seed = chance.getrandbits(32)
+    return replace(made, guests=guests, machine=machine, seed=seed, duration_s=lasts_s)
 
 
 def _varied(
@@ -214,6 +255,31 @@ def _varied(
         for index, own in enumerate(workload.vcpus)
     )
     return replace(workload, phases=phases, vcpus=vcpus)
+
+
+def _by_work(
+    workload: Workload, types: Sequence[str], cores: Sequence[Mapping[str, float]]
+) -> Workload:
+    """It sleeps as long as in the recording, after the same work, however fast it is."""
+    if workload.vcpus:
+        own = [
+            _by_work(one, types, cores[min(index, len(cores) - 1) :])
+            for index, one in enumerate(workload.vcpus)
+        ]
+        return replace(workload, vcpus=tuple(own))
+    phase, *others = workload.phases
+    speeds = dict(zip(types, phase.speeds, strict=True))
+    used = cores[0].items() if cores else ()
+    work_ref_s = sum(share * speeds.get(name, 1.0) for name, share in used)
+    asleep = 1.0 - phase.utilization_ratio
+    waits = workload != Workload(workload.phases, ipc=workload.ipc)  # for something else
+    if others or waits or not (work_ref_s and asleep):
+        return workload
+    return replace(
+        workload,
+        phases=(replace(phase, utilization_ratio=1.0),),
+        io=Io(work_ref_s, 1.0 / asleep, overlap_ratio=0.0),
+    )
 
 
 def _speeds(
@@ -271,20 +337,16 @@ def _relative(simulated: float | None, recorded: float | None) -> float | None:
 
 def predict(
     made: Scenario, policy: Policy, recorded: Recorded | None, model: Numbers | None
-) -> tuple[Result, Intervals]:
-    """The result of a scenario, and its intervals; ``model``: the simulation's errors, if known."""
+) -> tuple[Result, Distribution, Intervals]:
+    """The result of a scenario, and how it may differ; ``model``: the errors of the simulation."""
     result = simulation.run(made, policy)
     repeats = (varied(made, recorded or {}, number) for number in range(REPEATS))
-    others = [_numbers(simulation.run(other, policy)) for other in repeats]
-    return result, {
-        key: _interval([found, *(other[key] for other in others)], (model or {}).get(key))
-        for key, found in _numbers(result).items()
-    }
+    all_ = [_numbers(result), *(_numbers(simulation.run(other, policy)) for other in repeats)]
+    found = {k: sorted(v for run in all_ if (v := run[k]) is not None) for k in all_[0]}
+    by = {k: 0.0 if model is None else (model.get(k) or 0.0) + KEPT_RATIO for k in found}
+    return result, found, {k: _interval(v, by[k]) for k, v in found.items()}
 
 
-def _interval(
-    values: Sequence[float | None], model_ratio: float | None
-) -> tuple[float, float] | None:
-    """The range of these values, widened by the error of the model if that is known."""
-    known, by = [v for v in values if v is not None], model_ratio or 0.0
-    return (min(known) * (1.0 - min(by, 1.0)), max(known) * (1.0 + by)) if known else None
+def _interval(values: Sequence[float], by: float) -> tuple[float, float] | None:
+    """The range of these values, widened by the error of the model."""
+    return (values[0] * (1.0 - min(by, 1.0)), values[-1] * (1.0 + by)) if values else None

@@ -64,6 +64,8 @@ class Machine:
     """Rate at which a vCPU that moved fills the cache."""
     kernel: str = "blind"
     """Or ``prefer_fast``."""
+    other_ratio: float = 0.0
+    """Share of each pCPU that processes other than vCPUs use."""
 
 
 def read(keys: HostKeys, at: Place) -> tuple[Topology, Machine]:

@@ -121,6 +121,44 @@ def test_a_policy_that_places_at_random_has_a_wide_interval(ask):
     random, turns = answer(ask, "--policy", "credit", "--policy", "rr", document=PLAIN)["would_be"]
 
     assert width(random, "waits") > 2 * width(turns, "waits")
+    runs = random["distribution"]["vms"]["waits"]["progress_refcores"]
+    assert len(runs) == 20
+    interval = random["interval"]["vms"]["waits"]["progress_refcores"]
+    assert [runs[0], runs[-1]] == pytest.approx(interval)
+    assert runs == sorted(runs)
+
+
+def test_other_processes_take_their_part(ask):
+    """Those that were recorded: 0.6 of three pCPUs, in other runs none or twice as much."""
+    document = {**RECORDING, "recorded": {**RECORDING["recorded"], "other_cores": 0.6}}
+    plain, found = (
+        answer(ask, "--core-type", "fast=+1", document=d) for d in (RECORDING, document)
+    )
+
+    alone = progress(plain["as_is"])["gains"]
+    assert progress(found["as_is"])["gains"] == pytest.approx(0.8 * alone, rel=0.02)
+    alone = progress(plain["would_be"][0]["result"])["gains"]
+    (then,) = found["would_be"]
+    assert progress(then["result"])["gains"] == pytest.approx(0.85 * alone, rel=0.02)
+    low, high = then["interval"]["vms"]["gains"]["progress_refcores"]
+    assert low < 0.75 * alone
+    assert high > 0.99 * alone
+
+
+def test_an_instance_may_sleep_for_a_time_or_for_a_share_of_it(ask):
+    """It slept half of the time on a slow core, and comes to one that is twice as fast."""
+    vm = {"progress_refcores": 0.5, "vcpus": [{"cpu_s": {"slow": 15.0}, "speedup_error": 0.0}]}
+    document = {
+        **RECORDING,
+        "vms": [{"name": "server", "workload": {"speedup": {"fast": 2.0}, "utilization": 0.5}}],
+        "recorded": {"lasted_s": 30.0, "vms": {"server": vm}},
+    }
+    (then,) = answer(ask, "--policy", "acfs", document=document)["would_be"]
+
+    by_work, by_clock = 0.5 / (0.5 / 2 + 0.5), 0.5 * 2
+    runs = then["distribution"]["vms"]["server"]["progress_refcores"]
+    assert runs[0] == pytest.approx(by_work, abs=0.01)
+    assert runs[-1] == pytest.approx(by_clock, abs=0.01)
 
 
 def test_without_a_recording_the_error_of_the_model_is_not_known(ask):

@@ -66,7 +66,7 @@ def test_nine_of_ten_truths_are_in_their_interval(tmp_path, capsys):
     inside, widths, missed = [], [], []
     for number in range(CASES):
         made, before, after = case(number)
-        _, intervals = asked(tmp_path, made, before, after)
+        *_, intervals = asked(tmp_path, made, before, after)
         true = simulation.run(later(made, number), read_policy(after))
         numbers = {("", "unfairness"): true.unfairness, ("", "throughput"): true.throughput}
         for name, vm in true.vms.items():
