@@ -42,14 +42,6 @@ def run_in_process(*arguments, **environment):
     )
 
 
-def test_json_is_for_programs(simulate):
-    """With exit status 0 and nothing on standard error."""
-    status, text, err = simulate(SCENARIO, "--format", "json")
-
-    assert (status, err) == (0, "")
-    assert json.loads(text)["vms"]["on-fast"]["completion_s"] == 120.0
-
-
 def test_a_booking_that_cannot_hold_is_said_first(simulate, tmp_path):
     """5 reference cores on cores of 1; the result is on standard output all the same."""
     path = tmp_path / "s.yaml"

@@ -1,15 +1,15 @@
 """``amp-nova survey`` as its user sees it."""
 
 import base64
+import contextlib
 import json
 import random
 import re
 import subprocess
-import threading
 import time
 import urllib.parse
 from collections import deque
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 import yaml
@@ -17,6 +17,7 @@ import yaml
 from amp_nova.sim.commands import cpu_use
 from tests.monitoring import program
 from tests.programs import until
+from tests.tenant import reply, served
 from tests.unit.sim.commands.refusals import refused
 
 BOOKING = "m1.*=amp:pref_core=0.5"
@@ -36,13 +37,6 @@ def info(name, flavor="m1.small", host="host1:9177", **more):
         "uuid": f"uuid-{name}",
         **more,
     }
-
-
-class Server(ThreadingHTTPServer):
-    """A client that has given up is no news to it."""
-
-    def handle_error(self, request, client_address):
-        pass
 
 
 class Fake:
@@ -65,11 +59,8 @@ class Fake:
                 fake.asked.append(query)
                 fake.headers = dict(self.headers)
                 status, answer = fake.raw or (200, fake.answer(query))
-                self.send_response(status)
-                if fake.location:
-                    self.send_header("Location", fake.location)
-                self.end_headers()
-                self.wfile.write(answer if isinstance(answer, bytes) else answer.encode())
+                with contextlib.suppress(OSError):  # the client has given up
+                    reply(self, answer.encode(), status, Location=fake.location)
 
             def do_GET(self):
                 fake.headers = dict(self.headers)
@@ -78,9 +69,9 @@ class Fake:
             def log_message(self, *_):
                 pass
 
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        with contextlib.ExitStack() as stack:
+            self.url = stack.enter_context(served(Handler))
+            self.close = stack.pop_all().close
 
     def answer(self, query):
         """A matrix as Prometheus writes it."""
@@ -101,10 +92,6 @@ class Fake:
             if values
         ]
         return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture
