@@ -244,6 +244,13 @@ FAULTS = {
     "no work before barriers": (WORKLOAD + "{barrier_s: [0, 0]}\n", "barrier_s has no work"),
     "no vCPU's workload": (WORKLOAD + "{vcpus: []}\n", "has 0 entries for 1 vCPUs: give one to 1"),
     "speed of nothing": (WORKLOAD + "{speedup: {gold: 2}}\n", "core type 'gold', which is not on"),
+    "a speed is missing": (
+        ONE_VM.replace(
+            "    - {name: slow", "    - {name: big, count: 1, coefficient: 1.5}\n    - {name: slow"
+        )
+        + "    workload: {speedup: {fast: 2}}\n",
+        "speedup has no 'big': add it",
+    ),
     "slowest is faster": (WORKLOAD + "{speedup: {fast: 2, slow: 2}}\n", "give 1 or leave it out"),
     "speed is one number": (WORKLOAD + "{speedup: 2}\n", "speedup is '2': give a mapping"),
 }
@@ -270,14 +277,3 @@ def test_a_faulty_scenario_is_refused_in_a_sentence(tmp_path, fault):
     sentence = refusal(tmp_path, text)
 
     assert re.search(said, sentence), sentence
-
-
-def test_a_missing_speed_is_an_error(tmp_path):
-    """With three core types, speeds are needed for all but the slowest."""
-    text = ONE_VM.replace(
-        "    - {name: slow", "    - {name: big, count: 1, coefficient: 1.5}\n    - {name: slow"
-    )
-
-    assert "speedup has no 'big': add it" in refusal(
-        tmp_path, text + "    workload: {speedup: {fast: 2}}\n"
-    )
