@@ -13,7 +13,7 @@ from amp_nova.sim.cloud.run import Cloud
 from amp_nova.sim.scenarios import hosts, scenario
 from amp_nova.sim.scenarios.document import Keys, Place, Text, decode
 from amp_nova.sim.scenarios.hosts import HostKeys
-from amp_nova.sim.scenarios.scenario import Duration, Seed
+from amp_nova.sim.scenarios.scenario import FileKeys
 
 HOSTS_MAX = 10_000
 ARRIVALS_MAX = 10_000_000
@@ -46,14 +46,10 @@ class CloudKeys(Keys, frozen=True):
     candidates: Annotated[int, Meta(ge=1, le=HOSTS_MAX)] = 100
 
 
-class DescriptionKeys(Keys, frozen=True, kw_only=True):
+class DescriptionKeys(FileKeys, frozen=True, kw_only=True):
     """The whole file."""
 
-    duration_s: Duration
     cloud: CloudKeys
-    name: Text | None = None
-    seed: Seed = 0
-    policy: Text = "none"
 
 
 @dataclass(frozen=True, slots=True)

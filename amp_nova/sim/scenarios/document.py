@@ -144,11 +144,15 @@ def _refusal(at: Place, message: str, path: str) -> ScenarioInvalid:
     if what == "Object missing required":
         return at.wrong(f"{where} has no '{name}': add it")
     if what == "Object contains unknown":
-        known = {f.encode_name for keys in Keys.__subclasses__() for f in structs.fields(keys)}
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, _names(Keys), n=1)
         hint = f"did you mean '{near[0]}'?" if near else "the user guide (simulator) lists the keys"
         return at[name].wrong(f"'{name}' is not a key of {where}: {hint}")
     return at.refused(_expected(message))
+
+
+def _names(keys: type[Keys]) -> set[str]:
+    """All keys that a file may have somewhere."""
+    return {f.encode_name for f in structs.fields(keys)}.union(*map(_names, keys.__subclasses__()))
 
 
 def _expected(message: str) -> str:

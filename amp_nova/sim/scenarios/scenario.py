@@ -58,18 +58,23 @@ class VmKeys(Keys, frozen=True):
 AgentKeys = dict[str, str | list[str]]
 
 
-class ScenarioKeys(Keys, frozen=True, kw_only=True):
+class FileKeys(Keys, frozen=True, kw_only=True):
+    """What scenarios and descriptions of clouds have."""
+
+    duration_s: Duration
+    name: Text | None = None
+    seed: Seed = 0
+    policy: Text = "none"
+
+
+class ScenarioKeys(FileKeys, frozen=True, kw_only=True):
     """A scenario; ``agent``: options of ``[agent]``, and ``ips_controller``.
 
     ``recorded`` is in recordings, and not read here.
     """
 
-    duration_s: Duration
     host: HostKeys
     vms: list[VmKeys]
-    name: Text | None = None
-    seed: Seed = 0
-    policy: Text = "none"
     agent: AgentKeys = key(default_factory=dict)
     recorded: object = None
 

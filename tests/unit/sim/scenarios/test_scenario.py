@@ -179,6 +179,10 @@ FAULTS = {
     "too big": (b"#" * (1 << 21), "at most 1048576 bytes"),
     "a key twice": (ONE_VM + "vms: []\n", "line 9: vms is given twice"),
     "an unknown key": (ONE_VM + "polizy: none\n", "line 9: 'polizy' .* did you mean 'policy'"),
+    "an unknown key of a workload": (
+        WORKLOAD + "{lokc: 1}\n",
+        "of .*workload: did you mean 'lock'",
+    ),
     "a key that is a list": (ONE_VM + "? [a]\n: 1\n", "a key of the scenario is a list"),
     "no VMs": (HOST, "a scenario has no 'vms': add it"),
     "two VMs of one name": (ONE_VM + "  - name: vm1\n", "line 9: there are two VMs called 'vm1'"),
