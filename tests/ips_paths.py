@@ -55,7 +55,7 @@ class Delivered:
 
 def run(guests, lasts_s, each):
     """Run the agent's loop with these guests; returns what each was delivered."""
-    host = SimHost(topology(each), guests, reference_ips=REFERENCE_IPS)
+    host = SimHost(topology(each), guests)
     loop = Loop(host, host)
     loop.cycle()
     ticks = round(1.0 / loop.fast.tick_s)

@@ -51,7 +51,7 @@ class Bench:
 
     def __post_init__(self):
         counting = Counting(noise_ratio=NOISE_RATIO, seed=0)
-        self.host = SimHost(HOST, (), 0, REFERENCE_IPS, counting)
+        self.host = SimHost(HOST, (), 0, counting)
         self.loop = Loop(self.host, self.host, self.settings, stopwatch=lambda: 0.0)
 
     def add(self, name, speedup, start_on, booking=None):

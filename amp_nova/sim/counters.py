@@ -16,13 +16,21 @@ from amp_nova.model.topology import Topology
 from amp_nova.sim.scenarios.workload import Turn
 
 REFERENCE_IPS = 2.0e9
-"""Instructions per second of the reference core unless the scenario gives it."""
+"""Instructions per second of the reference core where the topology does not state it."""
 CORE_CPI = 0.5
 """Cycles per instruction of the core part."""
 CORE_PART_LEAST = 0.05
 """Minimum share of cycles in the core part, so that cycles per instruction stay finite."""
 MISS_CYCLES = 100.0
 """Cycles of the slowest core type that one cache miss takes."""
+
+
+def reference_ips(topology: Topology) -> float | None:
+    """Nominal instructions per second of the reference core; ``None``: unknown."""
+    for core_type in topology.core_types:
+        if core_type.nominal_ips is not None and core_type.coefficient:
+            return core_type.nominal_ips / core_type.coefficient
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,39 +52,36 @@ def memory_part(speedup: float, gain: float) -> float:
     return min(1.0, max(0.0, (gain - speedup) / (speedup * (gain - 1.0))))
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """What the model knows about a host."""
+def rates(
+    topology: Topology,
+    speeds: tuple[float, ...],
+    ipc: Mapping[str, float],
+    ipc_ratio: float = 1.0,
+) -> tuple[Rates, ...]:
+    """Rates of a workload with these ``speeds``, by core type, slowest first.
 
-    topology: Topology
-    reference_ips: float = REFERENCE_IPS
-
-    def rates(
-        self, speeds: tuple[float, ...], ipc: Mapping[str, float], ipc_ratio: float = 1.0
-    ) -> tuple[Rates, ...]:
-        """Rates of a workload with these ``speeds``, by core type, slowest first.
-
-        ``ipc``: instructions per cycle by core type, if the scenario gives them. ``ipc_ratio``: the
-        workload's current IPC over its usual one, apart from clock and cache misses.
-        """
-        types = self.topology.core_types
-        slowest = types[0].coefficient or 1.0
-        gains = [(t.coefficient or slowest) / slowest for t in types]
-        memory = memory_part(speeds[len(types) - 1], gains[-1])
-        cpi = CORE_CPI / max(1.0 - memory, CORE_PART_LEAST)
-        if types[0].name in ipc:
-            cpi = 1.0 / ipc[types[0].name]
-        rates = []
-        for core_type, speed, gain in zip(types, speeds, gains, strict=False):
-            instructions = self.reference_ips * slowest * speed * ipc_ratio
-            here = cpi * (1.0 - memory + memory * gain)
-            if core_type.name in ipc:
-                here = 1.0 / ipc[core_type.name]
-            cycles = instructions * here / ipc_ratio
-            if core_type.clock_calibrated and core_type.clock_hz is not None:
-                cycles = core_type.clock_hz
-            rates.append(Rates(instructions, cycles, instructions * cpi * memory / MISS_CYCLES))
-        return tuple(rates)
+    ``ipc``: instructions per cycle by core type, if the scenario gives them. ``ipc_ratio``: the
+    workload's current IPC over its usual one, apart from clock and cache misses.
+    """
+    types = topology.core_types
+    slowest = types[0].coefficient or 1.0
+    slowest_ips = (reference_ips(topology) or REFERENCE_IPS) * slowest
+    gains = [(t.coefficient or slowest) / slowest for t in types]
+    memory = memory_part(speeds[len(types) - 1], gains[-1])
+    cpi = CORE_CPI / max(1.0 - memory, CORE_PART_LEAST)
+    if types[0].name in ipc:
+        cpi = 1.0 / ipc[types[0].name]
+    found = []
+    for core_type, speed, gain in zip(types, speeds, gains, strict=False):
+        instructions = slowest_ips * speed * ipc_ratio
+        here = cpi * (1.0 - memory + memory * gain)
+        if core_type.name in ipc:
+            here = 1.0 / ipc[core_type.name]
+        cycles = instructions * here / ipc_ratio
+        if core_type.clock_calibrated and core_type.clock_hz is not None:
+            cycles = core_type.clock_hz
+        found.append(Rates(instructions, cycles, instructions * cpi * memory / MISS_CYCLES))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +101,11 @@ class CounterModel:
     """The counters of one guest's vCPUs."""
 
     def __init__(
-        self, hardware: Hardware, counting: Counting, name: str, ipc: Mapping[str, float]
+        self, topology: Topology, counting: Counting, name: str, ipc: Mapping[str, float]
     ) -> None:
         """``name`` seeds the noise of this guest; ``ipc`` is the workload's."""
         self.works = counting.works
-        self._hardware = hardware
+        self._topology = topology
         self._ipc = ipc
         self._noise_ratio = counting.noise_ratio
         self._random = random.Random(f"{counting.seed} {name} counters")
@@ -110,7 +115,7 @@ class CounterModel:
         """What the counters gain per second on every core type, slowest first."""
         key = turn.speeds, turn.ipc_ratio
         if key not in self._rates:
-            self._rates[key] = self._hardware.rates(turn.speeds, self._ipc, turn.ipc_ratio)
+            self._rates[key] = rates(self._topology, turn.speeds, self._ipc, turn.ipc_ratio)
         return self._rates[key]
 
     def noise(self) -> tuple[float, float]:

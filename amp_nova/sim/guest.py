@@ -3,40 +3,21 @@
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from amp_nova.model import cpu_weight
 from amp_nova.model.observation import Domain
-from amp_nova.sim.counters import CounterModel, Counting, Hardware, Rates
+from amp_nova.model.topology import Topology
+from amp_nova.sim.counters import CounterModel, Counting, Rates
 from amp_nova.sim.programs import begin
 from amp_nova.sim.scenarios.scenario import Guest
-from amp_nova.sim.scenarios.workload import CYCLE_S, Phase, Turn, Workload, turns, turns_of
+from amp_nova.sim.scenarios.workload import CYCLE_S, Turn, Workload, turns_of
 from amp_nova.sim.vcpu import SimVcpu
 
 
-class PhasesByWork:
-    """The phases of one vCPU, of which some end once it has done their work."""
-
-    def __init__(self, phases: Iterable[Phase], shift_s: float) -> None:
-        self.ends_ref_s = math.inf
-        """Progress at which the present phase ends."""
-        self.ends_s = math.inf
-        """When the present phase ends by the clock, in seconds after the start of the guest."""
-        self._phases = itertools.cycle(phases)
-        self._shift_s = shift_s
-
-    def next(self, start_s: float, progress_ref_s: float) -> Iterator[Turn]:
-        """The turns of the next phase, which begins so long after the start of the guest."""
-        phase = next(self._phases)
-        self.ends_s = start_s + phase.for_s
-        work_ref_s = math.inf if phase.work_ref_s is None else phase.work_ref_s
-        self.ends_ref_s = progress_ref_s + work_ref_s
-        return turns_of(phase, start_s, self._shift_s)
-
-
 class Behaviour:
-    """The turns of a workload: the present one, the next one, and its counter rates."""
+    """What vCPUs do, phase by phase: the present turn, the next one, and the counter rates."""
 
     def __init__(
         self,
@@ -53,54 +34,53 @@ class Behaviour:
         """The vCPUs that behave like this, in step; one, if its phases follow its work."""
         self.version = 0
         """How many phases ended by work: each puts off the upcoming turn."""
+        self.ends_ref_s = math.inf
+        """Progress at which the present phase ends."""
         self.turn: Turn
         self.rates: tuple[Rates, ...]
         self.upcoming: Turn | None
-        self._by_work: PhasesByWork | None = None
-        if workload.by_work:
-            self._by_work = PhasesByWork(workload.phases, shift_s)
-            self._turns = self._by_work.next(0.0, 0.0)
-        else:
-            self._turns = turns(workload.phases, shift_s)
-        self._take(next(self._turns))
-
-    @property
-    def ends_ref_s(self) -> float:
-        """Progress at which the present phase ends."""
-        return math.inf if self._by_work is None else self._by_work.ends_ref_s
+        self._shift_s = shift_s
+        self._phases = itertools.cycle(workload.phases)
+        self._next_phase(0.0)
 
     def next(self) -> None:
         """Begin the upcoming turn; the vCPUs' counters must be up to date."""
         assert self.upcoming is not None
-        if self._by_work is not None and self.upcoming.at_s >= self._by_work.ends_s:
-            self._next_phase(self._by_work, self._by_work.ends_s)
+        if self.upcoming.at_s >= self._ends_s:
+            self._next_phase(self._ends_s)
         else:
             self._take(self.upcoming)
 
     def end_phase(self, now_s: float) -> None:
         """Begin the next phase, as the work of the present one is done."""
-        assert self._by_work is not None
         self.version += 1
-        self._next_phase(self._by_work, now_s - self.started_s)
+        self._next_phase(now_s - self.started_s)
 
-    def _next_phase(self, phases: PhasesByWork, start_s: float) -> None:
-        self._turns = phases.next(start_s, self.vcpus[0].work.progress_ref_s)
+    def _next_phase(self, start_s: float) -> None:
+        """``start_s`` and ``_ends_s``: after the start of the guest."""
+        phase = next(self._phases)
+        self._ends_s = start_s + phase.for_s
+        if phase.work_ref_s is not None:
+            done_ref_s = self.vcpus[0].work.progress_ref_s if self.vcpus else 0.0
+            self.ends_ref_s = done_ref_s + phase.work_ref_s
+        else:
+            self.ends_ref_s = math.inf
+        self._turns = turns_of(phase, start_s, self._shift_s)
         self._take(next(self._turns))
 
     def _take(self, turn: Turn) -> None:
         self.turn = turn
         self.rates = self.model.rates(turn)
         self.upcoming = next(self._turns, None)
-        phases = self._by_work
-        if self.upcoming is None and phases is not None and phases.ends_s < math.inf:
-            self.upcoming = replace(turn, at_s=phases.ends_s)
+        if self.upcoming is None and self._ends_s < math.inf:
+            self.upcoming = replace(turn, at_s=self._ends_s)
 
 
 class SimGuest:
     """A guest on the simulated host."""
 
     def __init__(
-        self, guest: Guest, started_s: float, seed: int, hardware: Hardware, counting: Counting
+        self, guest: Guest, started_s: float, seed: int, topology: Topology, counting: Counting
     ) -> None:
         """``seed`` decides where in their cycles of running and sleeping its vCPUs start."""
         self.guest = guest
@@ -117,7 +97,7 @@ class SimGuest:
         workloads = guest.workload.different(vcpus)
         for number, workload in enumerate(workloads):
             name = f"{guest.name} {number}" if number else guest.name
-            model = CounterModel(hardware, counting, name, workload.ipc)
+            model = CounterModel(topology, counting, name, workload.ipc)
             shift_s = self._chance.uniform(0.0, CYCLE_S)
             own = workload.by_work and number == len(workloads) - 1
             for _ in range(vcpus - number if own else 1):

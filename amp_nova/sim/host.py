@@ -14,12 +14,11 @@ from amp_nova.model.allocation import NOTHING_DONE, Change, Changes, Failure
 from amp_nova.model.bandwidth import Bandwidth, Step
 from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import PCpu, Topology
-from amp_nova.sim.cores import Cores
-from amp_nova.sim.counters import REFERENCE_IPS, Counting, Hardware
+from amp_nova.sim.cores import Cores, PreferFast
+from amp_nova.sim.counters import Counting
 from amp_nova.sim.guest import SimGuest
-from amp_nova.sim.prefer_fast import PreferFast
 from amp_nova.sim.programs import latencies_s
-from amp_nova.sim.scenarios.hosts import NO_CLOCKS, Machine
+from amp_nova.sim.scenarios.hosts import Machine
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.timeline import HostScheduler, PCpuSpeeds, Timeline
 from amp_nova.sim.vcpu import Meter, Share, SimVcpu
@@ -54,17 +53,12 @@ class SimHost:
         topology: Topology,
         guests: Iterable[Guest] = (),
         seed: int = 0,
-        reference_ips: float | None = None,
         counting: Counting | None = None,
         scheduler: HostScheduler | None = None,
         machine: Machine = NOTHING_MORE,
     ) -> None:
-        """``reference_ips``: speed of the reference core, even if the topology does not state it.
-
-        ``scheduler`` replaces the host's own; ``machine``: its clocks, memory bandwidth and kernel.
-        """
+        """``scheduler`` replaces the host's own; ``machine``: its clocks, memory and kernel."""
         self.topology = topology
-        self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
         self._memory_bytes_s = machine.memory_bytes_s
         self._counting = counting or Counting(seed=seed)
         self._seed = seed
@@ -79,7 +73,7 @@ class SimHost:
             self.add(guest)
 
     def _kernel(self, machine: Machine) -> Cores:
-        """The host's own scheduler: one of ``KERNELS``."""
+        """The host's own scheduler: ``blind`` or ``prefer_fast``."""
         for_vcpus = 1.0 - machine.other_ratio
         llc = {p.id: p.llc for p in self.topology.pcpus}
         if machine.kernel == "blind":
@@ -100,7 +94,7 @@ class SimHost:
 
     def add(self, guest: Guest) -> None:
         """Start a guest. It gets pCPUs once time advances, so the loop can limit it before."""
-        added = SimGuest(guest, self.now_s, self._seed, self._hardware, self._counting)
+        added = SimGuest(guest, self.now_s, self._seed, self.topology, self._counting)
         self._guests[guest.name] = added
         added.start(self._started + 1, self._pcpus)
         self._started += len(added.vcpus)
@@ -231,8 +225,8 @@ def _simulated(
     types = topology.core_types
     one_each = tuple(PCpu(at, t.name, (at,), llc=0) for at, t in enumerate(types))
     small = Topology(types, one_each, topology.reference, topology.source)
-    timeline = Timeline(TakingTurns(pcpus), PCpuSpeeds(small, NO_CLOCKS))
-    again = SimGuest(guest.guest, 0.0, seed, Hardware(topology), Counting(works=False))
+    timeline = Timeline(TakingTurns(pcpus), PCpuSpeeds(small, {}))
+    again = SimGuest(guest.guest, 0.0, seed, topology, Counting(works=False))
     again.start(1, frozenset(range(len(types))))
     timeline.start(again)
     timeline.advance(lasts_s)

@@ -12,8 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 
-from amp_nova.sim.scenarios.programs import Io, Lock, Requests, Threads
-from amp_nova.sim.scenarios.workload import CYCLE_S, Workload
+from amp_nova.sim.scenarios.workload import CYCLE_S, Io, Lock, Requests, Threads, Workload
 from amp_nova.sim.vcpu import Program, SimVcpu
 
 GOVERNOR_S = 1.0
@@ -226,11 +225,11 @@ class Queue:
         requests, work = self._requests, vcpu.work
         self._count += 1
         amount = requests.work_ref_s
-        if requests.poisson:
+        if requests.arrivals == "poisson":
             self._arrives_s += self._chance.expovariate(requests.per_s)
         else:  # multiplied rather than added up, so that it does not drift
             self._arrives_s = self._count / requests.per_s
-        if requests.exponential:
+        if requests.service == "exponential":
             amount *= self._chance.expovariate(1.0)
         at_s = self._taken[vcpu] = self._started_s + self._arrives_s
         work.target_ref_s = work.progress_ref_s + amount

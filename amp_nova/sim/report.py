@@ -13,7 +13,7 @@ from amp_nova.accounting.delivery import DEMAND_LEAST_RATIO, owed
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model.observation import Usage
 from amp_nova.model.topology import Topology
-from amp_nova.sim.counters import REFERENCE_IPS
+from amp_nova.sim.counters import REFERENCE_IPS, reference_ips
 from amp_nova.sim.host import Outcome, SimHost
 from amp_nova.sim.programs import percentile
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
@@ -38,10 +38,8 @@ class Windows:
     both kinds can be added up.
     """
 
-    def __init__(
-        self, booking: Booking, topology: Topology, reference_ips: float | None = None
-    ) -> None:
-        self._reference_ips = reference_ips or REFERENCE_IPS
+    def __init__(self, booking: Booking, topology: Topology) -> None:
+        self._reference_ips = reference_ips(topology) or REFERENCE_IPS
         self._counted = [v.ips is not None for v in booking.vcpus]
         self._refcores = [
             v.refcores if v.ips is None else v.ips / self._reference_ips for v in booking.vcpus
@@ -188,7 +186,7 @@ def _of_guest(scenario: Scenario, guest: Guest, outcome: Outcome, delivered: Del
         "fast_share": fast_s / run_s if run_s else None,
         "slowdown": outcome.alone / outcome.speed if outcome.speed else None,
         "completion_s": outcome.completion_s,
-        "booked_refcores": _booked_refcores(guest.booking.vcpus, scenario.reference_ips),
+        "booked_refcores": _booked_refcores(guest.booking.vcpus, scenario.topology),
         "delivered_ratio": delivered.ratio,
         "delivered_ratio_min": delivered.least,
         "delivered_ratio_max": delivered.most,
@@ -214,10 +212,11 @@ def _of_guest(scenario: Scenario, guest: Guest, outcome: Outcome, delivered: Del
     return VmResultWithIo(**usual, io_bytes_s=round(sum(bytes_s)), combined_usage_ratio=usage_ratio)
 
 
-def _booked_refcores(vcpus: Iterable[VcpuBooking], reference_ips: float | None) -> float | None:
+def _booked_refcores(vcpus: Iterable[VcpuBooking], topology: Topology) -> float | None:
     """Mean over the vCPUs with a booking; ``None`` for Ips without a reference."""
+    reference = reference_ips(topology)
     booked = [
-        v.ips / reference_ips if v.ips is not None and reference_ips is not None else v.refcores
+        v.ips / reference if v.ips is not None and reference is not None else v.refcores
         for v in vcpus
         if v.kind != "best_effort"
     ]

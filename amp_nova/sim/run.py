@@ -65,7 +65,6 @@ def _begun(scenario: Scenario, settings: Settings, policy: Policy) -> tuple[SimH
         scenario.topology,
         scenario.guests,
         scenario.seed,
-        scenario.reference_ips,
         machine=scenario.machine,
     )
     return host, Loop(host, host, settings, policy, stopwatch=lambda: 0.0)
@@ -87,9 +86,7 @@ def run(scenario: Scenario, policy: Policy | None = None) -> Result:
     policy = policy or read_policy(scenario.policy)
     host, loop = _begun(scenario, settings, policy)
     windows = {
-        g.name: Windows(g.booking, scenario.topology, scenario.reference_ips)
-        for g in scenario.guests
-        if g.booking.booked
+        g.name: Windows(g.booking, scenario.topology) for g in scenario.guests if g.booking.booked
     }
     opened_s = 0.0
     for at_s, due in moments(scenario.duration_s, settings, _tick_s(loop, scenario)):

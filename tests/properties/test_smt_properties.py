@@ -239,17 +239,6 @@ def test_a_whole_core_is_limited_where_its_clock_gives_more_than_is_booked():
     assert found["vm"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_two_threads_that_overlap_at_random():
-    """Each of two vCPUs needs the share x with 2 x (1 - 0.38 x) = 1; ignored, each gets 0.81."""
-    host = smt_host(1)
-    guests = [guest(name, pref_core="1.0") for name in ("one", "two")]
-
-    shared, ignored = (delivered(host, guests, smt) for smt in ("shared", "ignore"))
-
-    assert shared == {"one": pytest.approx(1.0, abs=0.003), "two": pytest.approx(1.0, abs=0.003)}
-    assert ignored == {"one": pytest.approx(0.81), "two": pytest.approx(0.81)}
-
-
 def test_best_effort_stays_off_a_whole_core_and_may_come_back():
     """Three spinning vCPUs beside a booking of 1.6; once it is gone they use both threads again."""
     host = smt_host(2)

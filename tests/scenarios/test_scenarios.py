@@ -1,7 +1,7 @@
 """The contract as scenarios: NAME.yaml is run, NAME.expect.yaml has the expected result.
 
 In an expectation a number is matched to the sixth digit, ``[low, high]`` is an inclusive range and
-``null`` means that there is no such number.
+``null`` means that there is no such number; ``every`` holds for all VMs.
 """
 
 import json
@@ -32,17 +32,18 @@ def holds(expected, found):
 def test_the_contract(name):
     """The result matches the expectation beside the scenario."""
     expected = yaml.safe_load((HERE / f"{name}.expect.yaml").read_text())
+    wanted = {vm: {**expected.get("every", {}), **own} for vm, own in expected["vms"].items()}
 
     result = json.loads(as_json(report.rounded(run(inputs.load(HERE / f"{name}.yaml")))))
 
     assert set(expected["vms"]) == set(result["vms"])
     broken = [
         f"{who}: {key} is {found[key]}, expected {value}"
-        for who, wanted, found in [
+        for who, keys, found in [
             ("host", expected.get("host", {}), result),
-            *((vm, wanted, result["vms"][vm]) for vm, wanted in expected["vms"].items()),
+            *((vm, own, result["vms"][vm]) for vm, own in wanted.items()),
         ]
-        for key, value in wanted.items()
+        for key, value in keys.items()
         if not holds(value, found[key])
     ]
     assert not broken, f"{expected['says']} But:\n" + "\n".join(broken)

@@ -24,14 +24,6 @@ def load(tmp_path):
     return load_
 
 
-def test_an_option_that_is_gone_does_not_matter(load):
-    """The configuration of an older agent: best effort always has the least CPU weight now."""
-    found = load("[agent]\nbest_effort_yields = false\n")
-
-    assert "best_effort_yields" not in found.agent
-    assert found.agent.reserve_ratio == 0.05
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -85,23 +77,15 @@ def test_option_accepts_or_refuses_any_text(load, group, opt):
     "content", ["garbage\n", "[agent\n", b"\xff\xfe\x00", "[agent]\n\n  = 3\n", "\x00"]
 )
 def test_invalid_file_is_one_sentence(load, tmp_path, content):
-    """The message names the file, whatever is in it."""
+    """The message names the file, whatever is in it, and if it is missing or a directory."""
     with pytest.raises(ConfigInvalid) as caught:
         load(content)
-
     assert str(tmp_path / "amp-nova.conf") in str(caught.value)
     assert "\n" not in str(caught.value)
 
-
-@pytest.mark.parametrize("name", ["not-there.conf", "."])
-def test_unreadable_file_is_one_sentence(tmp_path, name):
-    """The message names a missing file or a directory."""
-    path = str(tmp_path / name)
-
-    with pytest.raises(ConfigInvalid) as caught:
-        conf.load(files=[path])
-
-    assert path in str(caught.value)
+    for path in (str(tmp_path / "not-there.conf"), str(tmp_path)):
+        with pytest.raises(ConfigInvalid, match=path):
+            conf.load(files=[path])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

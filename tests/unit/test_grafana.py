@@ -25,14 +25,10 @@ def program(*arguments):
     )
 
 
-def test_dashboards_are_up_to_date(tmp_path):
+def test_dashboards_are_up_to_date():
     """What is checked in is what the program writes now, byte for byte."""
+    assert FILES
     assert program("--check").returncode == 0
-    assert program(str(tmp_path)).returncode == 0
-
-    assert [p.name for p in FILES] == [p.name for p in sorted(tmp_path.iterdir())]
-    for path in FILES:
-        assert path.read_text() == (tmp_path / path.name).read_text()
 
 
 def test_a_changed_dashboard_is_noticed(tmp_path):
@@ -107,23 +103,19 @@ def test_colours_are_those_that_colour_blind_people_can_tell_apart(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_every_query_selects_the_job(path):
-    """By the variable, so that each of several clouds has its own figures."""
-    for _, panel in panels(path):
-        for target in panel["targets"]:
-            assert 'job="$job"' in target["expr"], panel["title"]
+def test_panels_have_data(path):
+    """By metrics that exist, also at the default level of detail unless the row says otherwise.
 
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_panels_have_data_at_the_default_level_of_detail(path):
-    """But for those in rows that say otherwise."""
+    Each of several clouds has its own figures, by the variable ``job``.
+    """
     sections = (metrics.SUMMED, metrics.VCPUS, metrics.IO_INSTANCES)
     detailed = {row.name for section in sections for row in section}
     for row, panel in panels(path):
-        if "detail = vcpu" in row:
-            continue
-        for target in panel["targets"]:
-            assert not detailed & set(re.findall(r"amp_[a-z_]+", target["expr"])), panel["title"]
+        for expression in (target["expr"] for target in panel["targets"]):
+            assert 'job="$job"' in expression, panel["title"]
+            assert unknown(expression) == set(), panel["title"]
+            used = set(re.findall(r"amp_[a-z_]+", expression))
+            assert "detail = vcpu" in row or not detailed & used, panel["title"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
@@ -133,11 +125,3 @@ def test_links_lead_to_dashboards_and_their_variables(path):
         uid, variable = re.match(r"/d/([\w-]+)\?var-(\w+)=", url).groups()
         target = json.loads((FOLDER / f"{uid}.json").read_text())
         assert variable in {v["name"] for v in target["templating"]["list"]}
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_queries_name_metrics_that_exist(path):
-    """In the table of the agent's metrics, or recorded by a rule."""
-    for panel in json.loads(path.read_text())["panels"]:
-        for target in panel.get("targets", []):
-            assert unknown(target["expr"]) == set()

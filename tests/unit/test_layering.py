@@ -160,6 +160,7 @@ LARGE = {
     "probe.py": "one file, because tenants copy it into their servers",
     "policies/api.py VcpuView": "the published interface of policies",
     "sim/cores.py Cores": "what a scheduler keeps of its pCPUs and vCPUs",
+    "sim/guest.py Behaviour": "the present phase and turn, whose parts every step reads",
     "sim/host.py __init__": "independent settings with defaults",
     "wire/host_report.py HostReport": "the fields of a report, one for one",
 }
@@ -429,25 +430,18 @@ def tree_of(root: Path, **files: str) -> Path:
     [
         ("model__x", "import yaml"),
         ("model__x", "from amp_nova.flavor import extra_specs"),
-        ("admission__x", "from amp_nova.control import entitlement"),
         ("control__x", "from amp_nova.policies import api"),
         ("model__x", "from amp_nova.sim.host import SimHost"),
         ("model__x", "def f():\n    import libvirt"),
-        ("policies__x", "from oslo_config import cfg"),
         ("policies__x", "from amp_nova import host"),
         ("model__x", "from .. import host"),
         ("agent__loop", "from amp_nova.host import sensor"),
         ("agent__state__x", "from amp_nova.agent.publish import metrics"),
-        ("agent__publish__metrics", "import amp_nova.host.sensor"),
         ("agent__publish__metrics", "from amp_nova.agent.loop import Loop"),
-        ("agent__publish__metrics", "import libvirt"),
         ("agent__service", "from amp_nova.host.writer import Writer"),
         ("sim__x", "from amp_nova.agent.service import run"),
-        ("sim__x", "import libvirt"),
         ("nova_plugins__x", "from amp_nova.agent import publish"),
         ("host__x", "from nova import objects"),
-        ("cmd__x", "import libvirt"),
-        ("vendordata__x", "from amp_nova.agent.publish import metrics"),
         ("vendordata__figures", "import requests"),
     ],
 )
@@ -493,29 +487,16 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
 
 
 def test_too_much_is_found(tmp_path):
-    """Rule 4: modules, classes, functions, attributes and parameters; a docstring is free."""
+    """Rule 4: classes and functions; a docstring is free. ``LARGE`` has one of each other kind."""
     body = "    x = 1\n" * FUNCTION_LINES_MAX
-    fields = "".join(f"    f{n}: int\n" for n in range(ATTRIBUTES_MAX + 1))
     root = tree_of(
         tmp_path,
-        model__long="x = 1\n" * (MODULE_LINES_MAX + 1),
         model__function="def f():\n" + body,
         model__documented='def f():\n    """\n' + body + '    """\n    return 1\n',
-        model__fields="class C:\n" + fields,
         model__large="class C:\n" + "    x = 1\n" * CLASS_LINES_MAX,
-        model__assigned="class C:\n    def f(self):\n"
-        + "".join(f"        self.f{n} = 1\n" for n in range(ATTRIBUTES_MAX + 1)),
-        model__many="def f(self, a, b, c, d, *, e, **f):\n    pass\n",
     )
 
-    assert size_faults(root) == [
-        "model/assigned.py C",
-        "model/fields.py C",
-        "model/function.py f",
-        "model/large.py C",
-        "model/long.py",
-        "model/many.py f",
-    ]
+    assert size_faults(root) == ["model/function.py f", "model/large.py C"]
 
 
 def test_private_words_are_found(tmp_path):

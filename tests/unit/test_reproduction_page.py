@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import amp_nova
-from amp_nova.sim.commands.reproduce import PAPERS, VERDICTS, Found, document
+from amp_nova.sim.commands.reproduce import PAPERS, VERDICTS, FigureRow, document
 from amp_nova.sim.report import rounded
 
 ROOT = Path(amp_nova.__file__).parent.parent
@@ -51,7 +51,7 @@ def test_a_run_gives_what_the_page_says(page, paper, figure):
     tool = runpy.run_path(str(ROOT / "tools/reproduction"))
     headings, texts = page
     found, expected = [], []
-    rows = rounded([document(Found(paper, figure, row)) for row in figure.once()])
+    rows = rounded([document(FigureRow(paper, figure, row)) for row in figure.once()])
     for row, said in zip(rows, headings[f"{figure.where}: {figure.title}"], strict=True):
         what, published, ours, interval, difference, verdict, numbers = said
         if figure.random and interval:

@@ -1,20 +1,55 @@
 """Reads the description of a cloud: a scenario with ``cloud`` instead of a host and VMs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, field
 
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, UNKNOWN
 from amp_nova.sim.cloud.host import CloudFlavor
 from amp_nova.sim.cloud.run import Cloud
-from amp_nova.sim.scenarios import hosts
-from amp_nova.sim.scenarios.document import Value
-from amp_nova.sim.scenarios.scenario import SETTINGS, read_booking
+from amp_nova.sim.scenarios import hosts, scenario
+from amp_nova.sim.scenarios.document import Keys, Place, Text, decode
+from amp_nova.sim.scenarios.hosts import HostKeys
+from amp_nova.sim.scenarios.scenario import FileKeys
 
 HOSTS_MAX = 10_000
-VCPUS_MAX = 512
 ARRIVALS_MAX = 10_000_000
-REQUIRED = ("hosts", "flavors", "instances_per_host", "lifetime_s")
+
+
+class HostsKeys(HostKeys, frozen=True, kw_only=True):
+    """A kind of hosts, and how many there are."""
+
+    count: Annotated[int, Meta(ge=1, le=HOSTS_MAX)]
+
+
+class FlavorKeys(Keys, frozen=True):
+    """A flavor; ``share`` and ``sensitivity`` as in ``CloudFlavor``."""
+
+    name: Text
+    vcpus: Annotated[int, Meta(ge=1, le=512)] = 1
+    extra_specs: dict[str, str] = field(default_factory=dict)
+    share: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
+    sensitivity: Annotated[float, Meta(ge=0, le=SENSITIVITY_MAX)] = UNKNOWN
+
+
+class CloudKeys(Keys, frozen=True):
+    """A cloud; the keys are those of ``Cloud``."""
+
+    hosts: Annotated[list[HostsKeys], Meta(min_length=1)]
+    flavors: Annotated[list[FlavorKeys], Meta(min_length=1)]
+    instances_per_host: Annotated[float, Meta(gt=0, le=1000)]
+    lifetime_s: Annotated[float, Meta(ge=1, le=1e15)]
+    vcpus_ratio: Annotated[float, Meta(gt=0, le=1000)] = 4.0
+    candidates: Annotated[int, Meta(ge=1, le=HOSTS_MAX)] = 100
+
+
+class DescriptionKeys(FileKeys, frozen=True, kw_only=True):
+    """The whole file."""
+
+    cloud: CloudKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,77 +62,54 @@ class CloudScenario:
     seed: int = 0
 
 
-def describes(whole: Value) -> bool:
+def describes(whole: Place) -> bool:
     """Whether a file describes a cloud; if not, ``scenario.read`` reads it."""
-    return whole.is_mapping and "cloud" in whole.entries()
+    return "cloud" in whole.entries()
 
 
-def read(whole: Value, replaced: Mapping[str, Value]) -> CloudScenario:
+def read(whole: Place, replaced: dict[str, str]) -> CloudScenario:
     """The description of a cloud; raises ``ScenarioInvalid`` with one sentence.
 
-    ``replaced``: values of ``duration_s`` and ``seed`` that replace those of the file.
+    ``replaced``: ``duration_s`` and ``seed`` in place of those of the file.
     """
-    keys = whole.fields(("name", "duration_s", "seed", "policy", "cloud"), ("duration_s", "cloud"))
-    keys = {**keys, **replaced}
-    of_cloud = keys["cloud"].fields((*REQUIRED, "vcpus_ratio", "candidates"), REQUIRED)
-    more = {}
-    if "vcpus_ratio" in of_cloud:
-        more["vcpus_ratio"] = of_cloud["vcpus_ratio"].number(0, 1000, above=True)
-    candidates = of_cloud["candidates"].whole(1, HOSTS_MAX) if "candidates" in of_cloud else 100
+    keys, at = decode(whole, DescriptionKeys), whole["cloud"]
     cloud = Cloud(
-        _hosts(of_cloud["hosts"]),
-        _flavors(of_cloud["flavors"]),
-        of_cloud["instances_per_host"].number(0, 1000, above=True),
-        of_cloud["lifetime_s"].number(1),
-        keys["policy"].text() if "policy" in keys else "none",
-        candidates=candidates,
-        **more,
+        _hosts(keys.cloud.hosts, at["hosts"]),
+        _flavors(keys.cloud.flavors, at["flavors"]),
+        keys.cloud.instances_per_host,
+        keys.cloud.lifetime_s,
+        keys.policy,
+        keys.cloud.vcpus_ratio,
+        keys.cloud.candidates,
     )
-    found = CloudScenario(
-        keys["name"].text() if "name" in keys else whole.file_stem,
-        cloud,
-        SETTINGS["duration_s"](keys["duration_s"]),
-        SETTINGS["seed"](keys["seed"]) if "seed" in keys else 0,
-    )
+    name = keys.name or Path(whole.file).stem
+    found = scenario.override(CloudScenario(name, cloud, keys.duration_s, keys.seed), replaced)
     arrivals = len(cloud.hosts) * cloud.instances_per_host * found.duration_s / cloud.lifetime_s
     if arrivals > ARRIVALS_MAX:
-        raise keys["cloud"].wrong(
+        raise at.wrong(
             f"about {arrivals:.3g} instances would arrive, and at most {ARRIVALS_MAX} are "
             "simulated: reduce the hosts or duration_s, or raise lifetime_s"
         )
     return found
 
 
-def _hosts(value: Value) -> tuple[Topology, ...]:
+def _hosts(kinds: list[HostsKeys], at: Place) -> tuple[Topology, ...]:
     found: list[Topology] = []
-    for item in value.items("a list of kinds of hosts"):
-        keys = item.fields(("count", *hosts.HOST_KEYS), ("count", "core_types"))
-        count = keys["count"].whole(1, HOSTS_MAX)
-        ips = keys["reference_ips"].number(0, above=True) if "reference_ips" in keys else None
-        if len(found) + count > HOSTS_MAX:
-            raise keys["count"].wrong(f"the cloud has more than {HOSTS_MAX} hosts: reduce counts")
-        found += [hosts.read(keys, ips)[0]] * count
-    if not found:
-        raise value.wrong(f"{value.path} is empty: a cloud has a host")
+    for number, kind in enumerate(kinds):
+        if len(found) + kind.count > HOSTS_MAX:
+            raise at[number]["count"].wrong(
+                f"the cloud has more than {HOSTS_MAX} hosts: reduce counts"
+            )
+        found += [hosts.read(kind, at[number])[0]] * kind.count
     return tuple(found)
 
 
-def _flavors(value: Value) -> tuple[CloudFlavor, ...]:
+def _flavors(flavors: list[FlavorKeys], at: Place) -> tuple[CloudFlavor, ...]:
     found: dict[str, CloudFlavor] = {}
-    for item in value.items("a list of flavors"):
-        keys = item.fields(("name", "vcpus", "extra_specs", "share", "sensitivity"), ("name",))
-        name = keys["name"].text()
+    for number, each in enumerate(flavors):
+        name, here = each.name, at[number]
         if name in found:
-            raise keys["name"].wrong(f"there are two flavors called '{name}': rename one")
-        vcpus = keys["vcpus"].whole(1, VCPUS_MAX) if "vcpus" in keys else 1
-        _, booking = read_booking(keys, vcpus, f"flavor '{name}'")
-        share, gain = keys.get("share"), keys.get("sensitivity")
-        found[name] = CloudFlavor(
-            name,
-            booking,
-            share.number(0, 1e6, above=True) if share else 1.0,
-            gain.number(0, SENSITIVITY_MAX) if gain else UNKNOWN,
-        )
-    if not found:
-        raise value.wrong(f"{value.path} is empty: a cloud has a flavor")
+            raise here["name"].wrong(f"there are two flavors called '{name}': rename one")
+        booking = scenario.read_booking(each.extra_specs, each.vcpus, here, f"flavor '{name}'")
+        found[name] = CloudFlavor(name, booking, each.share, each.sensitivity)
     return tuple(found.values())

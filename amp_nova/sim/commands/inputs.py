@@ -3,7 +3,7 @@
 Options have names, values and errors as in the configuration.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from logging import Logger
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
 from amp_nova.sim.scenarios import document, scenario
-from amp_nova.sim.scenarios.document import Value
-from amp_nova.sim.scenarios.scenario import Scenario
+from amp_nova.sim.scenarios.document import Place
+from amp_nova.sim.scenarios.scenario import AgentKeys, Scenario
 
 ELSEWHERE = {
     "policy": "give the policy beside 'agent', at the top of the scenario",
@@ -39,7 +39,7 @@ def load(path: Path) -> Scenario:
     return read(document.load(path))
 
 
-def read(whole: Value) -> Scenario:
+def read(whole: Place) -> Scenario:
     """Like ``load``, for a file that was read."""
     return scenario.read(whole, agent_options)
 
@@ -50,7 +50,7 @@ def warn(log: Logger, scenario: Scenario) -> None:
         log.warning("%s: %s", scenario.name, sentence)
 
 
-def agent_options(given: Mapping[str, Value]) -> Settings:
+def agent_options(given: AgentKeys, at: Place) -> Settings:
     """The loop's settings; ``ScenarioInvalid`` names the place of an invalid option.
 
     Options that only concern a real host are checked, and have no effect.
@@ -58,22 +58,21 @@ def agent_options(given: Mapping[str, Value]) -> Settings:
     known = {opt.name: opt for opt in OPTS}
     conf = conf_.load(files=[])
     for name, value in given.items():
+        here = at[name]
         if name in ELSEWHERE:
-            raise value.wrong(f"agent.{name} is not read in a scenario: {ELSEWHERE[name]}")
+            raise here.wrong(f"agent.{name} is not read in a scenario: {ELSEWHERE[name]}")
         if name not in known:
             hint = nearest(name, known) or ": see the sample configuration"
-            raise value.wrong(f"'{name}' is not an option of [agent]{hint}")
-        if not value.is_null:
-            text: str | list[str]
-            if not known[name].multi:
-                text = value.raw()
-            else:
-                text = [v.raw() for v in value.items()] if value.is_list else [value.raw()]
-            try:
-                conf.set_override(name, text, GROUP)
-            except (ConfigInvalid, ValueError) as exc:
-                raise value.wrong(str(exc)) from exc
+            raise here.wrong(f"'{name}' is not an option of [agent]{hint}")
+        if isinstance(value, list) and not known[name].multi:
+            raise here.refused("text")
+        if known[name].multi and not isinstance(value, list):
+            value = [value]
+        try:
+            conf.set_override(name, value, GROUP)
+        except (ConfigInvalid, ValueError) as exc:
+            raise here.wrong(str(exc)) from exc
     try:
         return settings.read(conf)
     except ConfigInvalid as exc:  # an option whose value is checked when it is used
-        raise next(iter(given.values())).wrong(str(exc)) from exc
+        raise at.wrong(str(exc)) from exc

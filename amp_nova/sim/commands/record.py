@@ -168,8 +168,7 @@ def _record(
     seen = _observe(sensor, shared)
     machine.check(seen.topology)
     bucket_s = max(args.interval, args.duration / BUCKETS_MAX)
-    settings, reference_ips = read_settings(conf).profiles, machine.reference_ips(seen.topology)
-    recorder = Recorder(settings, bucket_s, reference_ips)
+    recorder = Recorder(read_settings(conf).profiles, bucket_s)
     began_s = time.monotonic()
     due_s = began_s
     wake = Wakeup()

@@ -39,7 +39,7 @@ COLUMNS = (
 VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, IDENTITY, FITTED, OWN)
 
 
-class Found(NamedTuple):
+class FigureRow(NamedTuple):
     """A row, and where it belongs."""
 
     paper: Paper
@@ -74,7 +74,7 @@ interval covers all seeds, and plausible values of inputs that the paper does no
         found = []
         for paper, figure in figures:
             for row in figure.results():
-                found.append(Found(paper, figure, row))
+                found.append(FigureRow(paper, figure, row))
                 progress(f"{paper.name}, {figure.name}: {len(found)} rows")
         progress("")
         notes = list(dict.fromkeys(note for each in found for note in each.row.notes))
@@ -107,7 +107,7 @@ def select(paper: str | None, figure: str | None) -> list[tuple[Paper, Figure]]:
     return chosen
 
 
-def document(found: Found) -> dict[str, object]:
+def document(found: FigureRow) -> dict[str, object]:
     """A row of the JSON output."""
     row = found.row
     return {
@@ -132,7 +132,7 @@ def interval(row: Row) -> str:
     return " to ".join(ends) if len(ends) > 1 else ""
 
 
-def counted(found: Iterable[Found]) -> str:
+def counted(found: Iterable[FigureRow]) -> str:
     """How many rows have each kind of verdict."""
     rows = [each.row for each in found]
     kinds = Counter(row.verdict for row in rows)
@@ -141,7 +141,7 @@ def counted(found: Iterable[Found]) -> str:
     return f"{kinds_said}; {always} reproduced over the whole interval"
 
 
-def _rows(found: Sequence[Found], notes: Sequence[str]) -> list[tuple[object, ...]]:
+def _rows(found: Sequence[FigureRow], notes: Sequence[str]) -> list[tuple[object, ...]]:
     """One row per quantity; notes appear as numbers."""
     number = {note: str(i) for i, note in enumerate(notes, 1)}
     return [

@@ -15,7 +15,7 @@ from amp_nova.sim.cloud.run import run as simulate
 from amp_nova.sim.commands import inputs
 from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios import document, scenario
-from amp_nova.sim.scenarios.document import Value
+from amp_nova.sim.scenarios.document import Place
 from amp_nova.sim.slots import run as slots
 
 REPLACEABLE = ("duration_s", "seed")
@@ -110,14 +110,14 @@ def _around(result: Result) -> tuple[list[str], list[str]]:
     return [head, ""], ["", host]
 
 
-def _cloud(args: argparse.Namespace, whole: Value) -> Answer:
+def _cloud(args: argparse.Namespace, whole: Place) -> Answer:
     """What happens in a cloud; raises ``AmpError`` for invalid input."""
     given = pairs("--set", args.settings)
     for key in given:
         if key not in REPLACEABLE:
             allowed = " and ".join(REPLACEABLE)
             raise ScenarioInvalid(f"--set {key} is not allowed for a cloud: set only {allowed}")
-    wanted = description.read(whole, document.of_pairs("--set", given))
+    wanted = description.read(whole, given)
     policy = plugins.load_policy(wanted.cloud.policy if args.policy is None else args.policy)
     cloud = replace(wanted.cloud, policy=policy.name)
 

@@ -1,20 +1,36 @@
-"""What a recorded vCPU does, as the workload of a scenario."""
+"""What a recorded vCPU does, as the workload of a scenario.
+
+A lasting change of its demand or its speedup begins a new phase.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from amp_nova.hardware.effective_speed import speed
 from amp_nova.model.topology import CoreType
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.sim.recording.phases import SPEEDUP_STEP_RATIO, Phase, phases
-from amp_nova.sim.recording.recorder import RecordedVcpu
+from amp_nova.sim.recording.recorder import Bucket, RecordedVcpu
 from amp_nova.sim.scenarios.hosts import RATE_LEAST, RATE_MOST
 
 ASSUMED, FLAVOR = "assumed", "flavor"
 """Sources of a speedup beside the estimators': the coefficients, or ``amp:efficiency``."""
 DIGITS = 4
+DEMAND_STEP = 0.1
+"""Demand that differs from the phase's mean by more than this share of the time is a change."""
+SPEEDUP_STEP_RATIO = 0.15
+"""A speedup that differs by more than this is a change, as for the phases of kwon2011."""
+CONFIRMED = 2
+"""Number of buckets in a row that have to differ before a phase ends."""
+
+
+class Phase(NamedTuple):
+    """A time in which the vCPU behaved alike; ``speedup``: the most certain estimate in it."""
+
+    for_s: float
+    demand_ratio: float
+    speedup: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +73,7 @@ def workload(
     found["utilization"] = round(mean, DIGITS)
     if len(parts) > 1:
         own = any(differ(part.speedup, known) for part in parts)
-        found["phases"] = [_phase(part, types if own else types[:1]) for part in parts]
+        found["phases"] = [_keys(part, types if own else types[:1]) for part in parts]
         found["phases_follow"] = "clock"  # the recording knows when, not after how much work
     return found
 
@@ -83,7 +99,7 @@ def with_instructions(
     return {**changed, "phases": [{**part, "ipc_ratio": _bounded(ratio)} for part in parts]}
 
 
-def _phase(part: Phase, types: tuple[CoreType, ...]) -> dict[str, Any]:
+def _keys(part: Phase, types: tuple[CoreType, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "for_s": max(0.001, round(part.for_s, 3)),
         "utilization": round(part.demand_ratio, DIGITS),
@@ -100,3 +116,59 @@ def _speeds(types: tuple[CoreType, ...], ratio: float) -> dict[str, float]:
 
 def _bounded(value: float) -> float:
     return round(min(max(value, RATE_LEAST), RATE_MOST), DIGITS)
+
+
+def phases(buckets: Sequence[Bucket], most: int) -> tuple[Phase, ...]:
+    """The phases of a vCPU, at most ``most``; smaller changes are ignored if there are more."""
+    factor = 1.0
+    while True:
+        found = _divided(buckets, factor)
+        if len(found) <= most:
+            return tuple(_phase(part) for part in found)
+        factor = factor * 1.5 if factor < 1e3 else math.inf
+
+
+def _divided(buckets: Sequence[Bucket], factor: float) -> list[list[Bucket]]:
+    """The buckets of each phase; ``factor``: how much greater than usual a step has to be."""
+    parts: list[list[Bucket]] = []
+    differing: list[Bucket] = []
+    for bucket in buckets:
+        if not parts:
+            parts.append([bucket])
+        elif not _differs(parts[-1], bucket, factor):
+            parts[-1] += [*differing, bucket]
+            differing = []
+        else:
+            differing.append(bucket)
+            if len(differing) >= CONFIRMED:
+                parts.append(differing)
+                differing = []
+    if parts:
+        parts[-1] += differing
+    return parts
+
+
+def _differs(part: Sequence[Bucket], bucket: Bucket, factor: float) -> bool:
+    usual, now = _demand_ratio(part), _demand_ratio([bucket])
+    if usual is not None and now is not None and abs(now - usual) > factor * DEMAND_STEP:
+        return True
+    before, after = _best(part), bucket.speedup
+    if before is None or after is None:
+        return False
+    return abs(after.value - before.value) > factor * SPEEDUP_STEP_RATIO * before.value
+
+
+def _demand_ratio(part: Sequence[Bucket]) -> float | None:
+    """Share of the time that it wanted to run; ``None``: not observed."""
+    known_s = math.fsum(b.known_s for b in part)
+    return min(1.0, math.fsum(b.demand_s for b in part) / known_s) if known_s > 0.0 else None
+
+
+def _best(part: Sequence[Bucket]) -> Estimate | None:
+    known = (b.speedup for b in part if b.speedup is not None)
+    return min(known, key=lambda estimate: estimate.se, default=None)
+
+
+def _phase(part: Sequence[Bucket]) -> Phase:
+    # Time that was not observed is assumed to be like the rest of the phase.
+    return Phase(math.fsum(b.length_s for b in part), _demand_ratio(part) or 0.0, _best(part))

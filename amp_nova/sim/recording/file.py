@@ -15,6 +15,7 @@ from amp_nova.model import cpulist
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.profiling.speedup import Estimate, hinted_speedup
+from amp_nova.sim.counters import reference_ips
 from amp_nova.sim.recording import behaviour, machine
 from amp_nova.sim.recording.behaviour import ASSUMED, DIGITS, FLAVOR, Gain
 from amp_nova.sim.recording.recorder import RecordedInstance, RecordedVcpu, Recording, better
@@ -195,7 +196,7 @@ class _Instances:
     def _workload(self, instance: RecordedInstance, index: int, known: Gain) -> dict[str, Any]:
         vcpu = instance.vcpus[index]
         made = behaviour.workload(vcpu, self.types, known, self.phases_max)
-        ips = machine.reference_ips(self.topology)
+        ips = reference_ips(self.topology)
         if instance.booking.vcpus[index].ips is not None and ips is not None:
             made = behaviour.with_instructions(made, vcpu, ips, known, self.types)
         return made

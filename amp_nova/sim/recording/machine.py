@@ -5,6 +5,7 @@ from typing import Any
 
 from amp_nova.exceptions import TopologyUnknown
 from amp_nova.model.topology import CoreType, Topology
+from amp_nova.sim.counters import reference_ips
 
 
 def bookable(topology: Topology, pcpus: frozenset[int] | None) -> Topology:
@@ -41,16 +42,8 @@ def host(topology: Topology, notes: list[str]) -> dict[str, Any]:
         found["reference"] = topology.reference
     found["core_types"] = [_core_type(topology, t, notes) for t in topology.core_types]
     if (ips := reference_ips(topology)) is not None:
-        found["reference_ips"] = ips
+        found["reference_ips"] = round(ips)
     return found
-
-
-def reference_ips(topology: Topology) -> float | None:
-    """Nominal instructions per second of the reference core; ``None``: not calibrated."""
-    for core_type in topology.core_types:
-        if core_type.nominal_ips is not None and core_type.coefficient:
-            return round(core_type.nominal_ips / core_type.coefficient)
-    return None
 
 
 def _core_type(topology: Topology, core_type: CoreType, notes: list[str]) -> dict[str, Any]:

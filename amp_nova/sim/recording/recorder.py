@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -20,12 +21,24 @@ from amp_nova.model.topology import Topology
 from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.sim.recording.phases import Bucket
 from amp_nova.sim.report import WINDOW_S, Windows
 from amp_nova.sim.vcpu import Meter
 
 BUCKETS_MAX = 720
 """Buckets of a recording: phases are no shorter than two of them."""
+
+
+class Bucket(NamedTuple):
+    """One vCPU over a short time, in seconds of wall time.
+
+    ``known_s``: how much of it was observed; ``demand_s``: how long the vCPU wanted to run in the
+    observed time; ``speedup``: its speedup as known at the end, if measured on both core types.
+    """
+
+    length_s: float
+    known_s: float
+    demand_s: float
+    speedup: Estimate | None = None
 
 
 @dataclass(slots=True)
@@ -95,14 +108,9 @@ class Recording:
 class Recorder:
     """Takes observations one after the other."""
 
-    def __init__(
-        self,
-        settings: ProfileSettings,
-        bucket_s: float,
-        reference_ips: float | None = None,
-    ) -> None:
-        """``bucket_s``: resolution in time; ``reference_ips``: speed of the reference core."""
-        self._bucket_s, self._reference_ips = bucket_s, reference_ips
+    def __init__(self, settings: ProfileSettings, bucket_s: float) -> None:
+        """``bucket_s``: resolution in time."""
+        self._bucket_s = bucket_s
         self._profiles = Profiles(settings)
         self._first: Observation | None = None
         self._last: Observation | None = None
@@ -169,7 +177,7 @@ class Recorder:
         ]
         windows = None
         if known.booked:
-            windows = Windows(known, self._first.topology, self._reference_ips)
+            windows = Windows(known, self._first.topology)
         return RecordedInstance(domain, known, errors, vcpus, {}, windows, late=late_s > 0.0)
 
     def _used(self, seen: Observation, passed_s: float) -> dict[VcpuKey, Usage]:

@@ -13,7 +13,9 @@ simulation without changes, and by ``KEPT_RATIO``.
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import field, structs
 
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.flavor.extra_specs import parse
@@ -21,20 +23,17 @@ from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
 from amp_nova.sim.report import Result
 from amp_nova.sim.scenarios import hosts
-from amp_nova.sim.scenarios.document import Value, nearest
-from amp_nova.sim.scenarios.programs import Io
-from amp_nova.sim.scenarios.scenario import Guest, Scenario
-from amp_nova.sim.scenarios.workload import Workload, usual
-
-MEASURES = (
-    "progress_refcores",
-    "fast_share",
-    "slowdown",
-    "delivered_ratio",
-    "delivered_ratio_min",
-    "delivered_ratio_max",
+from amp_nova.sim.scenarios.document import (
+    Keys,
+    NotNegative,
+    Place,
+    Positive,
+    decode,
+    nearest,
 )
-"""Numbers of the result that are recorded of every VM."""
+from amp_nova.sim.scenarios.scenario import Guest, Scenario
+from amp_nova.sim.scenarios.workload import Io, Workload, usual
+
 TOTALS = ("throughput", "unfairness")
 OTHER_MOST_RATIO = 0.95
 """Processes other than vCPUs use no more of the pCPUs."""
@@ -50,60 +49,84 @@ Intervals = Mapping[tuple[str, str], tuple[float, float] | None]
 """In what interval each number is, 9 times of 10."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedVm:
-    """One VM: ``MEASURES`` by name, ``None`` if unknown.
+class RecordedVcpu(Keys, frozen=True):
+    """One vCPU; the speedup has an error if it was measured."""
 
-    ``errors``: standard errors of the speedups of its vCPUs, ``None`` if never measured.
-    """
-
-    measures: Mapping[str, float | None]
-    errors: tuple[float | None, ...]
-    cores: tuple[Mapping[str, float], ...] = ()
-    """What each vCPU used, by core type."""
+    cpu_s: dict[str, NotNegative] = field(default_factory=dict)
+    speedup: Positive | None = None
+    speedup_error: NotNegative | None = None
+    speedup_source: str | None = None
 
 
+class RecordedVm(Keys, frozen=True):
+    """One VM: ``MEASURES`` by name, ``None`` if unknown."""
+
+    instance: str | None = None
+    progress_refcores: NotNegative | None = None
+    fast_share: NotNegative | None = None
+    slowdown: NotNegative | None = None
+    delivered_ratio: NotNegative | None = None
+    delivered_ratio_min: NotNegative | None = None
+    delivered_ratio_max: NotNegative | None = None
+    vcpus: list[RecordedVcpu] = field(default_factory=list)
+    lasted_s: Positive = math.inf
+    """That of the recording."""
+
+    @property
+    def measures(self) -> dict[str, float | None]:
+        """The numbers that the result of a simulation has as well."""
+        return {name: getattr(self, name) for name in MEASURES}
+
+    @property
+    def errors(self) -> tuple[float | None, ...]:
+        """Standard errors of the speedups of its vCPUs, ``None`` if never measured."""
+        return tuple(vcpu.speedup_error for vcpu in self.vcpus)
+
+    @property
+    def cores(self) -> tuple[Mapping[str, float], ...]:
+        """What each vCPU used, by core type."""
+        return tuple(
+            {name: min(1.0, used_s / self.lasted_s) for name, used_s in vcpu.cpu_s.items()}
+            for vcpu in self.vcpus
+        )
+
+
+class RecordedKeys(Keys, frozen=True):
+    """What a recording measured; ``other_cores``: by other processes than vCPUs."""
+
+    vms: dict[str, object]
+    lasted_s: Positive = math.inf
+    other_cores: NotNegative = 0.0
+
+
+MEASURES = RecordedVm.__struct_fields__[1:-2]
 Recorded = Mapping[str, RecordedVm]
 
 
-def recorded(whole: Value) -> Recorded | None:
+def recorded(whole: Place) -> Recorded | None:
     """The VMs of a recording by name; ``None`` if the scenario is not a recording.
 
     Raises ``ScenarioInvalid`` for a value that ``amp-nova record`` does not write.
     """
-    value = whole.entries().get("recorded")
-    if value is None or value.is_null:
+    keys = _recorded(whole)
+    if keys is None:
         return None
-    keys = value.fields(("lasted_s", "other_cores", "vms"), ("vms",))
-    lasted_s = keys["lasted_s"].number(0, above=True) if "lasted_s" in keys else math.inf
-    return {n: _vm(vm, lasted_s) for n, vm in keys["vms"].entries("a mapping of VMs").items()}
+    places = whole["recorded"]["vms"].entries()
+    vms = {name: decode(places[name], RecordedVm) for name in keys.vms}
+    return {name: structs.replace(vm, lasted_s=keys.lasted_s) for name, vm in vms.items()}
 
 
-def beside_others(made: Scenario, whole: Value) -> Scenario:
+def beside_others(made: Scenario, whole: Place) -> Scenario:
     """The scenario with the processes that a recording found beside vCPUs."""
-    value = whole.entries().get("recorded")
-    other = None if value is None or value.is_null else value.entries().get("other_cores")
-    cores = 0.0 if other is None or other.is_null else other.number(0)
+    keys = _recorded(whole)
+    cores = 0.0 if keys is None else keys.other_cores
     ratio = min(OTHER_MOST_RATIO, cores / len(made.topology.pcpus))
     return replace(made, machine=replace(made.machine, other_ratio=ratio))
 
 
-def _vm(value: Value, lasted_s: float) -> RecordedVm:
-    keys = value.fields(("instance", *MEASURES, "vcpus"))
-    vcpus = keys["vcpus"].items("a list of vCPUs") if "vcpus" in keys else []
-    measures = {m: keys[m].number(0) if m in keys else None for m in MEASURES}
-    known = [_vcpu(vcpu, lasted_s) for vcpu in vcpus]
-    return RecordedVm(measures, tuple(e for e, _ in known), tuple(cores for _, cores in known))
-
-
-def _vcpu(value: Value, lasted_s: float) -> tuple[float | None, Mapping[str, float]]:
-    """The standard error of a vCPU's speedup, and the cores that it used by core type."""
-    keys = value.fields(("cpu_s", "speedup", "speedup_error", "speedup_source"))
-    if "speedup" in keys:
-        keys["speedup"].number(0, above=True)
-    cpu_s = keys["cpu_s"].entries() if "cpu_s" in keys else {}
-    cores = {name: min(1.0, used.number(0) / lasted_s) for name, used in cpu_s.items()}
-    return keys["speedup_error"].number(0) if "speedup_error" in keys else None, cores
+def _recorded(whole: Place) -> RecordedKeys | None:
+    at = whole.entries().get("recorded")
+    return None if at is None or at.plain() is None else decode(at, RecordedKeys)
 
 
 def with_cores(made: Scenario, name: str, more: int) -> Scenario:

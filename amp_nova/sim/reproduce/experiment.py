@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from amp_nova.agent.loop import Settings
@@ -75,7 +76,6 @@ def scenario(machine: Machine, guests: Iterable[Guest], duration_s: float) -> Sc
         duration_s,
         machine.topology,
         tuple(guests),
-        reference_ips=machine.reference_ips,
         agent=Settings(Terms(cycle_s=INTERVAL_S)),
     )
 
@@ -152,19 +152,12 @@ class Kind(NamedTuple):
     reason: str
 
 
-def identity(reason: str) -> Kind:
-    """The row follows from the model or its own inputs, and could not come out otherwise."""
-    return Kind(IDENTITY, reason)
-
-
-def fitted(what: str) -> Kind:
-    """An input was chosen such that this row comes out."""
-    return Kind(FITTED, what)
-
-
-def own_extension(what: str) -> Kind:
-    """Ours, not what the paper ran."""
-    return Kind(OWN, what)
+identity = partial(Kind, IDENTITY)
+"""The row follows from the model or its own inputs, and could not come out otherwise."""
+fitted = partial(Kind, FITTED)
+"""An input was chosen such that this row comes out."""
+own_extension = partial(Kind, OWN)
+"""Ours, not what the paper ran."""
 
 
 @dataclass(frozen=True, slots=True)

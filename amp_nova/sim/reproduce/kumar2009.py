@@ -26,7 +26,7 @@ from amp_nova.sim.reproduce.experiment import (
     scenario,
     steady,
 )
-from amp_nova.sim.scenarios.programs import Io
+from amp_nova.sim.scenarios.workload import Io
 
 CLOCKS = 2.3 / 1.15
 WORKLOADS: Mapping[str, tuple[float, tuple[float, float]]] = {

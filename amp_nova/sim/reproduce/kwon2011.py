@@ -190,7 +190,7 @@ def _figure_9(mixes: Mixes) -> Iterator[Row]:
         ("amp-fair", (fair, fair, fair), SHARED),
         ("amp-vm", (all_four, some, none), FIRST),
     ):
-        ran = mixes.on_and_on("1H-1M-1L", policy, 4).vms.items()
+        ran = mixes.run("1H-1M-1L", policy).vms.items()
         for published, (name, vm) in zip(expected, ran, strict=True):
             what = f"1H-1M-1L: fast cores of {name[:-2]} under {policy}"
             ours = 4.0 * (vm.fast_share or 0.0)
@@ -234,7 +234,8 @@ def _section_4_2(mixes: Mixes) -> Iterator[Row]:
     yield Row(what, nearer, ours, "points", END, ALWAYS_BUSY)
     for mix in OVERCOMMITTED:
         many, few = (
-            mixes.to_the_end(mix, policy).cross_llc_migrations for policy in ("amp-vcpu", "amp-vm")
+            mixes.run(mix, policy, ends=True).cross_llc_migrations
+            for policy in ("amp-vcpu", "amp-vm")
         )
         published = exactly(5.6, neutral=1.0) if mix == "1H-3M-2L" else between(1.1, 1.2, neutral=1)
         what = f"{mix}: moves across caches, amp-vcpu over amp-vm"

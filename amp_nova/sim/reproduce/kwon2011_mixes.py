@@ -119,15 +119,10 @@ class Mixes(Inputs):
         gain = PROGRAMS[program][1] - 1.0
         return min(CLOCKS, 1.0 + gain * (self.factor if program in self.scaled else 1.0))
 
-    def to_the_end(self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> Result:
-        """Every guest runs until its work ends, which is at the same time under amp-fair."""
-        return self._simulated(mix, policy, fast, ratio, ends=True)
-
-    def on_and_on(self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> Result:
-        """Every guest has endless work."""
-        return self._simulated(mix, policy, fast, ratio, ends=False)
-
-    def _simulated(self, mix: str, policy: str, fast: int, ratio: float, *, ends: bool) -> Result:
+    def run(
+        self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0, *, ends: bool = False
+    ) -> Result:
+        """Every guest has endless work, or work that ``ends`` at the same time under amp-fair."""
         programs = SINGLE[mix] if mix in SINGLE else MULTI[mix][1]
         speedups = tuple(map(self.speedup, programs))
         seed = self.seed if policy == "credit" else 0  # nothing else is random
@@ -137,8 +132,7 @@ class Mixes(Inputs):
         self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0
     ) -> dict[str, float]:
         """Speed of every guest; a guest with several vCPUs runs until its work ends."""
-        simulated = self.on_and_on if mix in SINGLE else self.to_the_end
-        return speeds(simulated(mix, policy, fast, ratio))
+        return speeds(self.run(mix, policy, fast, ratio, ends=mix not in SINGLE))
 
     def gains(self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> dict[str, float]:
         """Change of every guest's speed against amp-fair on four fast cores, in percent."""

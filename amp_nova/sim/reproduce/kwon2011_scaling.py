@@ -123,7 +123,7 @@ def figure_14(mixes: Mixes) -> Iterator[Row]:
     same, gain = Published("almost 0", -1.0, 1.0), at_least(5.0, "%", text="takes advantage")
     kinds = {0: ONE_TYPE, 4: fitted("speedup of freqmine, from figure 8"), 12: ONE_TYPE}
     for fast in (0, 2, 4, 6, 8, 12):
-        found, fair = (speeds(mixes.on_and_on("1H-1M-1L", p, fast)) for p in ("amp-vm", "amp-fair"))
+        found, fair = (speeds(mixes.run("1H-1M-1L", p, fast)) for p in ("amp-vm", "amp-fair"))
         name = "freqmine-0"
         published = same if fast in (0, 12) else gain
         if fast == 8:

@@ -31,7 +31,7 @@ from amp_nova.sim.reproduce.experiment import (
     speeds,
     steady,
 )
-from amp_nova.sim.scenarios.programs import Requests
+from amp_nova.sim.scenarios.workload import Requests
 
 CLOCKS = 2.2 / 1.2
 REFERENCE_IPS = 1.2e9

@@ -1,26 +1,49 @@
-"""Reads a YAML file value by value and keeps the place of each in the file.
+"""Reads a YAML file into declared types, and keeps the place of each value in the file.
 
-An invalid value is reported in one sentence: the file, the line, the value and what is allowed.
-Values are read from the node tree rather than from constructed objects, which keeps line numbers
-and accepts numbers as people write them (YAML 1.1 takes ``2.0e9`` for a string).
+msgspec decodes; what it refuses is reported in one sentence: the file, the line, the value and what
+is allowed. All scalars are text until a type says otherwise, so that extra specs need no quotes and
+numbers may be written as people write them (YAML 1.1 takes ``2.0e9`` for a string).
 """
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, TypeVar
 
+import msgspec
 import yaml
+from msgspec import Meta, structs
 
 from amp_nova.exceptions import ScenarioInvalid
 
 SIZE_MAX_BYTES = 1 << 20
 DEPTH_MAX = 16
 GREATEST = 1e15
-_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
-"""One line, without lone surrogates, which no file or terminal can encode."""
+T = TypeVar("T")
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+NotNegative = Annotated[float, Meta(ge=0, le=GREATEST)]
+Positive = Annotated[float, Meta(gt=0, le=GREATEST)]
+Text = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+"""One line."""
+_TYPES = {
+    "float": "a number",
+    "int": "a whole number",
+    "str": "text",
+    "array": "a list",
+    "object": "a mapping",
+}
+"""Types as msgspec calls them, and as people do."""
+
+
+class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys of a mapping in the file; ``null`` is the same as leaving a key out."""
+
+
+def one_of(*names: str) -> Meta:
+    """The bounds of a text that is one of these names."""
+    return Meta(pattern=f"^({'|'.join(names)})$")
 
 
 class _Loader(yaml.SafeLoader):
@@ -44,134 +67,104 @@ class _Loader(yaml.SafeLoader):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """One value of the file. ``path`` names it in messages: ``host.core_types[0].count``."""
+class Place:
+    """A value in the file. ``path`` names it in messages: ``host.core_types[0].count``."""
 
     node: yaml.Node
     file: str
-    path: str
+    path: str = ""
+
+    def entries(self) -> dict[str, "Place"]:
+        """The values of a mapping by key, none of anything else; a duplicate key is an error."""
+        found: dict[str, Place] = {}
+        for key, value in self.node.value if isinstance(self.node, yaml.MappingNode) else ():
+            at = Place(key, self.file, f"a key of {self.path or 'the scenario'}")
+            if not isinstance(key, yaml.ScalarNode):
+                raise at.refused("text")
+            path = f"{self.path}.{key.value}" if self.path else key.value
+            if key.value in found:
+                raise at.wrong(f"{path} is given twice")
+            found[key.value] = Place(value, self.file, path)
+        return found
+
+    def __getitem__(self, key: str | int) -> "Place":
+        """The place of a key or an item; that of the mapping if it does not have the key."""
+        if isinstance(key, int):
+            return Place(self.node.value[key], self.file, f"{self.path}[{key}]")
+        return self.entries().get(key, self)
+
+    def plain(self) -> object:
+        """Text, lists and mappings; raises ``ScenarioInvalid``."""
+        if isinstance(self.node, yaml.MappingNode):
+            values = {key: at.plain() for key, at in self.entries().items()}
+            return {key: value for key, value in values.items() if value is not None}
+        if isinstance(self.node, yaml.SequenceNode):
+            return [self[index].plain() for index in range(len(self.node.value))]
+        text = self.node.value.encode("utf-8", "replace").decode()  # no lone surrogates
+        return None if str(self.node.tag).endswith(":null") else text
 
     def wrong(self, sentence: str) -> ScenarioInvalid:
         """The error for this place in the file."""
         mark = self.node.start_mark
         return _wrong(self.file, mark.line + 1 if mark else None, sentence)
 
+    @property
+    def shown(self) -> str:
+        """The value in messages."""
+        value = self.node.value
+        if not value or str(self.node.tag).endswith(":null"):
+            return "empty"
+        if not isinstance(self.node, yaml.ScalarNode):
+            return "a mapping" if isinstance(self.node, yaml.MappingNode) else "a list"
+        return repr(value if len(value) <= 60 else value[:57] + "...")
+
     def refused(self, expected: str) -> ScenarioInvalid:
         """The error for a value other than what is expected."""
-        return self.wrong(f"{self.path or 'the scenario'} is {self._shown()}: give {expected}")
-
-    def _shown(self) -> str:
-        if isinstance(self.node, yaml.MappingNode):
-            return "a mapping"
-        if isinstance(self.node, yaml.SequenceNode):
-            return "a list"
-        text = str(self.node.value)
-        if not text or self.is_null:
-            return "empty"
-        return repr(text if len(text) <= 60 else text[:57] + "...")
-
-    @property
-    def file_stem(self) -> str:
-        """The name of the file without its ending."""
-        return Path(self.file).stem
-
-    @property
-    def is_null(self) -> bool:
-        """Whether it is ``null``, ``~`` or empty."""
-        return str(self.node.tag).endswith(":null")
-
-    @property
-    def is_list(self) -> bool:
-        """Whether it is a list."""
-        return isinstance(self.node, yaml.SequenceNode)
-
-    @property
-    def is_mapping(self) -> bool:
-        """Whether it is a mapping."""
-        return isinstance(self.node, yaml.MappingNode)
-
-    def entries(self, expected: str = "a mapping of keys to values") -> dict[str, "Value"]:
-        """The values of a mapping by key; a duplicate key is an error."""
-        if not isinstance(self.node, yaml.MappingNode):
-            raise self.refused(expected)
-        found: dict[str, Value] = {}
-        for key_node, node in self.node.value:
-            key = Value(key_node, self.file, f"a key of {self.path or 'the scenario'}").text()
-            value = Value(node, self.file, f"{self.path}.{key}" if self.path else key)
-            if key in found:
-                raise Value(key_node, self.file, "").wrong(f"{value.path} is given twice")
-            found[key] = value
-        return found
-
-    def fields(self, known: Sequence[str], required: Sequence[str] = ()) -> dict[str, "Value"]:
-        """The values of a mapping with known keys; ``null`` is the same as leaving a key out."""
-        found = self.entries(f"a mapping with the keys {', '.join(known)}")
-        where = self.path or "a scenario"
-        for key, value in found.items():
-            if key not in known:
-                raise value.wrong(f"'{key}' is not a key of {where}: {nearest(key, known)}")
-        given = {key: value for key, value in found.items() if not value.is_null}
-        for key in required:
-            if key not in given:
-                raise self.wrong(f"{where} has no '{key}': add it")
-        return given
-
-    def items(self, expected: str = "a list") -> list["Value"]:
-        """The values of a list."""
-        if not isinstance(self.node, yaml.SequenceNode):
-            raise self.refused(expected)
-        return [Value(n, self.file, f"{self.path}[{i}]") for i, n in enumerate(self.node.value)]
-
-    def raw(self, expected: str = "text") -> str:
-        """A scalar as it is written in the file."""
-        return str(self._scalar(expected).value)
-
-    def _scalar(self, expected: str) -> yaml.ScalarNode:
-        if not isinstance(self.node, yaml.ScalarNode):
-            raise self.refused(expected)
-        return self.node
-
-    def text(self) -> str:
-        """A scalar as one line of text, not empty."""
-        expected = "text of one line, at most 255 characters"
-        text = self.raw(expected)
-        if not _TEXT.fullmatch(text) or self.is_null:
-            raise self.refused(expected)
-        return text
-
-    def one_of(self, known: Sequence[str], what: str) -> str:
-        """One of the ``known`` names; ``what`` describes them."""
-        text = self.text()
-        if text not in known:
-            raise self.refused(f"{what}: {', '.join(known)}")
-        return text
-
-    def number(self, low: float, high: float = GREATEST, *, above: bool = False) -> float:
-        """A finite number from ``low`` (not ``low`` itself, if ``above``) to ``high``."""
-        limit = f" and at most {high:g}" if high < GREATEST else ""
-        expected = f"a number {'above' if above else 'of at least'} {low:g}{limit}"
-        node = self._scalar(expected)
-        # Quoted numbers, NaN, infinity, true and 1:30 are mistakes.
-        if node.style is not None or not _NUMBER.fullmatch(node.value):
-            raise self.refused(expected)
-        value = float(node.value)
-        if not (low < value if above else low <= value) or value > high:
-            raise self.refused(expected)
-        return value
-
-    def whole(self, low: int, high: int) -> int:
-        """A whole number from ``low`` to ``high``."""
-        expected = f"a whole number from {low} to {high}"
-        node = self._scalar(expected)
-        short = node.style is None and re.fullmatch(r"[-+]?[0-9]{1,20}", node.value)
-        if not short or not low <= int(node.value) <= high:
-            raise self.refused(expected)
-        return int(node.value)
+        return self.wrong(f"{self.path or 'the scenario'} is {self.shown}: give {expected}")
 
 
-def of_pairs(option: str, pairs: Mapping[str, str]) -> dict[str, Value]:
-    """The values of an option of the command line, by key."""
-    return {key: Value(yaml.ScalarNode("", text), option, key) for key, text in pairs.items()}
+def decode(at: Place, kind: type[T]) -> T:
+    """A value as an instance of ``kind``; raises ``ScenarioInvalid``."""
+    try:
+        return msgspec.convert(at.plain(), kind, strict=False)
+    except msgspec.ValidationError as exc:
+        raise _refusal(at, *str(exc).partition(" - at `$")[::2]) from None
+
+
+def _refusal(at: Place, message: str, path: str) -> ScenarioInvalid:
+    """What msgspec refuses at ``path``, in our words."""
+    for key, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
+        if index == "...":  # some entry of a mapping of texts or numbers: show all
+            every = ", ".join(f"{k}: {entry.shown}" for k, entry in at.entries().items())
+            at = Place(yaml.ScalarNode("", every, at.node.start_mark), at.file, at.path)
+            break
+        at = at[int(index) if index else key]
+    what, _, name = message.partition(" field `")
+    name, where = name[:-1], at.path or "a scenario"
+    if what == "Object missing required":
+        return at.wrong(f"{where} has no '{name}': add it")
+    if what == "Object contains unknown":
+        near = difflib.get_close_matches(name, _names(Keys), n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "the user guide (simulator) lists the keys"
+        return at[name].wrong(f"'{name}' is not a key of {where}: {hint}")
+    return at.refused(_expected(message))
+
+
+def _names(keys: type[Keys]) -> set[str]:
+    """All keys that a file may have somewhere."""
+    return {f.encode_name for f in structs.fields(keys)}.union(*map(_names, keys.__subclasses__()))
+
+
+def _expected(message: str) -> str:
+    """What msgspec expects, for people."""
+    match = re.match("Expected `(.*?)`( matching regex)?(.*)", message, re.DOTALL)
+    if match is None:
+        return "a smaller number"
+    kinds, regex, bounds = match.groups()
+    if regex and (names := re.fullmatch(r" '\^\((.*)\)\$'", bounds)):
+        return f"one of {names[1].replace('|', ', ')}"
+    what = " or ".join(_TYPES[kind] for kind in kinds.split(" | ") if kind != "null")
+    return what + (f" that matches{bounds}" if regex else re.sub(", got .*|\\.0$", "", bounds))
 
 
 def _wrong(file: str, line: int | None, sentence: str) -> ScenarioInvalid:
@@ -185,7 +178,7 @@ def nearest(word: str, known: Collection[str]) -> str:
     return f"did you mean '{near[0]}'?" if near else f"it has {', '.join(known) or 'none'}"
 
 
-def load(path: Path) -> Value:
+def load(path: Path) -> Place:
     """The whole file; ``ScenarioInvalid`` if it cannot be read or is not YAML."""
     name = str(path)
     try:
@@ -206,4 +199,4 @@ def load(path: Path) -> Value:
         raise _wrong(name, line, f"is not the YAML of a scenario: {problem}") from exc
     if node is None:
         raise _wrong(name, None, "is empty: give at least duration_s, host and vms")
-    return Value(node, name, "")
+    return Place(node, name)

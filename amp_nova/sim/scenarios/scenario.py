@@ -3,9 +3,14 @@
 ``doc/source/user/simulator.rst`` documents the keys.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from msgspec import Meta
+from msgspec import field as key
 
 from amp_nova.agent.loop import Settings
 from amp_nova.control.ips_controller import CONTROLLERS
@@ -14,19 +19,64 @@ from amp_nova.flavor.extra_specs import Booking, parse
 from amp_nova.model.topology import Topology
 from amp_nova.sim.scenarios import hosts
 from amp_nova.sim.scenarios import workload as workloads
-from amp_nova.sim.scenarios.document import Value, of_pairs
-from amp_nova.sim.scenarios.hosts import Machine
-from amp_nova.sim.scenarios.workload import Workload
+from amp_nova.sim.scenarios.document import (
+    Keys,
+    Place,
+    Positive,
+    Text,
+    decode,
+    one_of,
+)
+from amp_nova.sim.scenarios.hosts import HostKeys, Machine
+from amp_nova.sim.scenarios.workload import Workload, WorkloadKeys
 
+T = TypeVar("T", bound=Any)
 VCPUS_MAX = 4096
-DURATION_MAX_S = 31 * 86_400.0
-SEED_MAX = 2**63 - 1
-SETTINGS: Mapping[str, Callable[[Value], Any]] = {
-    "duration_s": lambda value: value.number(0, DURATION_MAX_S, above=True),
-    "seed": lambda value: value.whole(0, SEED_MAX),
-    "ips_controller": lambda value: value.one_of(list(CONTROLLERS), "an Ips controller"),
-}
-"""How to run a scenario; the command line may override these keys."""
+Duration = Annotated[float, Meta(gt=0, le=31 * 86_400.0)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class RunKeys(Keys, frozen=True):
+    """How to run a scenario; the command line may give these keys."""
+
+    duration_s: Duration | None = None
+    seed: Seed | None = None
+    ips_controller: Annotated[str, one_of(*CONTROLLERS)] | None = None
+
+
+class VmKeys(Keys, frozen=True):
+    """A virtual machine."""
+
+    name: Text
+    vcpus: Annotated[int, Meta(ge=1, le=VCPUS_MAX)] = 1
+    extra_specs: dict[str, str] = key(default_factory=dict)
+    workload: WorkloadKeys = WorkloadKeys()
+    start_on: Text | None = None
+    limit_cores: Positive | None = None
+
+
+AgentKeys = dict[str, str | list[str]]
+
+
+class FileKeys(Keys, frozen=True, kw_only=True):
+    """What scenarios and descriptions of clouds have."""
+
+    duration_s: Duration
+    name: Text | None = None
+    seed: Seed = 0
+    policy: Text = "none"
+
+
+class ScenarioKeys(FileKeys, frozen=True, kw_only=True):
+    """A scenario; ``agent``: options of ``[agent]``, and ``ips_controller``.
+
+    ``recorded`` is in recordings, and not read here.
+    """
+
+    host: HostKeys
+    vms: list[VmKeys]
+    agent: AgentKeys = key(default_factory=dict)
+    recorded: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,90 +101,73 @@ class Scenario:
     guests: tuple[Guest, ...]
     policy: str = "none"
     seed: int = 0
-    reference_ips: float | None = None
     ips_controller: str = "default"
     machine: Machine = field(default_factory=Machine)
     agent: Settings = field(default_factory=Settings)
 
 
-AgentOptions = Callable[[Mapping[str, Value]], Settings]
+AgentOptions = Callable[[AgentKeys, Place], Settings]
 
 
-def read(whole: Value, agent_options: AgentOptions) -> Scenario:
+def read(whole: Place, agent_options: AgentOptions) -> Scenario:
     """The scenario in a document; raises ``ScenarioInvalid`` with one sentence.
 
-    ``agent_options`` reads the options under ``agent``, except ``ips_controller``. The key
-    ``recorded``, which only recordings have, is not read here.
+    ``agent_options`` reads the options under ``agent``, except ``ips_controller``.
     """
-    keys = whole.fields(
-        ("name", "duration_s", "seed", "host", "vms", "policy", "agent", "recorded"),
-        ("duration_s", "host", "vms"),
-    )
-    host = keys["host"].fields(hosts.HOST_KEYS, ("core_types",))
-    ips = host["reference_ips"].number(0, above=True) if "reference_ips" in host else None
-    agent = keys["agent"].entries() if "agent" in keys else {}
-    controller = {k: agent.pop(k) for k in ("ips_controller",) if k in agent}
-    settings = {k: read(v) for k, read in SETTINGS.items() if (v := {**keys, **controller}.get(k))}
-    topology, machine = hosts.read(host, ips)
+    keys = decode(whole, ScenarioKeys)
+    topology, machine = hosts.read(keys.host, whole["host"])
     guests: dict[str, Guest] = {}
     vcpus_left = VCPUS_MAX
-    for value in keys["vms"].items("a list of VMs"):
-        guest = _guest(value, topology, guests, vcpus_left)
-        vcpus_left -= len(guest.booking.vcpus)
-        guests[guest.name] = guest
+    for number, vm in enumerate(keys.vms):
+        at = whole["vms"][number]
+        if vm.name in guests:
+            raise at["name"].wrong(f"there are two VMs called '{vm.name}': rename one")
+        if vm.vcpus > vcpus_left:
+            raise at["vcpus"].wrong(f"all VMs have more than {VCPUS_MAX} vCPUs: reduce the counts")
+        vcpus_left -= vm.vcpus
+        guests[vm.name] = _guest(vm, at, topology)
+    controller = keys.agent.pop("ips_controller", "default")
+    if controller not in list(CONTROLLERS):
+        at = whole["agent"]["ips_controller"]
+        raise at.refused(f"an Ips controller: {', '.join(CONTROLLERS)}")
     return Scenario(
-        name=keys["name"].text() if "name" in keys else whole.file_stem,
+        name=keys.name or Path(whole.file).stem,
+        duration_s=keys.duration_s,
         topology=topology,
         guests=tuple(guests.values()),
-        policy=keys["policy"].text() if "policy" in keys else "none",
-        reference_ips=ips,
+        policy=keys.policy,
+        seed=keys.seed,
+        ips_controller=str(controller),
         machine=machine,
-        agent=agent_options(agent),
-        **settings,
+        agent=agent_options(keys.agent, whole["agent"]),
     )
 
 
-def override(scenario: Scenario, texts: dict[str, str]) -> Scenario:
-    """The scenario with other ``SETTINGS``, which are removed from ``texts``."""
-    given = of_pairs("--set", {key: texts.pop(key) for key in SETTINGS if key in texts})
-    return replace(scenario, **{key: SETTINGS[key](value) for key, value in given.items()})
+def override(made: T, texts: dict[str, str]) -> T:
+    """The scenario with other ``RunKeys``, which are removed from ``texts``."""
+    given = {key: texts.pop(key) for key in RunKeys.__struct_fields__ if key in texts}
+    nodes = [(yaml.ScalarNode("", key), yaml.ScalarNode("", text)) for key, text in given.items()]
+    keys = decode(Place(yaml.MappingNode("", nodes), "--set"), RunKeys)
+    return replace(made, **{key: getattr(keys, key) for key in given})
 
 
-def read_booking(
-    keys: Mapping[str, Value], vcpus: int, who: str
-) -> tuple[Mapping[str, str], Booking]:
-    """The extra specs of a VM or a flavor, and what they book."""
-    specs: dict[str, str] = {}
-    if "extra_specs" in keys:
-        specs = {k: v.raw() for k, v in keys["extra_specs"].entries().items()}
+def read_booking(specs: Mapping[str, str], vcpus: int, at: Place, who: str) -> Booking:
+    """What the extra specs of a VM or a flavor book."""
     try:
-        return specs, parse(specs, vcpus)
+        return parse(specs, vcpus)
     except BookingInvalid as exc:
-        raise keys["extra_specs"].wrong(f"{who}: {exc}") from exc
+        raise at["extra_specs"].wrong(f"{who}: {exc}") from exc
 
 
-def _guest(value: Value, topology: Topology, taken: Collection[str], vcpus_left: int) -> Guest:
-    known = ("name", "vcpus", "extra_specs", "workload", "start_on", "limit_cores")
-    keys = value.fields(known, ("name",))
-    name = keys["name"].text()
-    if name in taken:
-        raise keys["name"].wrong(f"there are two VMs called '{name}': rename one")
-    vcpus = keys["vcpus"].whole(1, VCPUS_MAX) if "vcpus" in keys else 1
-    if vcpus > vcpus_left:
-        raise keys["vcpus"].wrong(f"all VMs have more than {VCPUS_MAX} vCPUs: reduce the counts")
+def _guest(vm: VmKeys, at: Place, topology: Topology) -> Guest:
     types = [t.name for t in topology.core_types]
-    specs, booking = read_booking(keys, vcpus, f"VM '{name}'")
+    booking = read_booking(vm.extra_specs, vm.vcpus, at, f"VM '{vm.name}'")
     if booking.core_type not in (None, *types):
-        raise keys["extra_specs"].wrong(
-            f"VM '{name}': amp:core_type={booking.core_type} is not on this host: "
+        raise at["extra_specs"].wrong(
+            f"VM '{vm.name}': amp:core_type={booking.core_type} is not on this host: "
             f"it has {', '.join(types)}"
         )
-    start_on = None
-    if "start_on" in keys:
-        start_on = keys["start_on"].one_of(types, "a core type of the host")
-    if "workload" in keys:
-        workload = workloads.read(keys["workload"], topology, vcpus)
-    else:
-        workload = workloads.usual(topology)
-    limit_cores = keys["limit_cores"].number(0, above=True) if "limit_cores" in keys else None
-    return Guest(name, booking, workload, specs, start_on, limit_cores)
+    if vm.start_on not in (None, *types):
+        raise at["start_on"].refused(f"a core type of the host: {', '.join(types)}")
+    workload = workloads.read(vm.workload, at["workload"], topology, vm.vcpus)
+    return Guest(vm.name, booking, workload, vm.extra_specs, vm.start_on, vm.limit_cores)

@@ -1,30 +1,102 @@
-"""What runs in a guest: its speed on each core type, when it wants a pCPU, and its barriers."""
+"""What runs in a guest: its speed on each core type, when it wants a pCPU and what it waits for.
+
+Work is counted in seconds alone on the slowest core type.
+"""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from msgspec import Meta, structs
+from msgspec import field as key
 
 from amp_nova.model.topology import Topology
-from amp_nova.sim.scenarios import programs
-from amp_nova.sim.scenarios.document import Value
-from amp_nova.sim.scenarios.hosts import RATE_LEAST, RATE_MOST, STEP_MIN_S
-from amp_nova.sim.scenarios.programs import Io, Lock, Requests, Threads
-
-KEYS = (
-    "speedup",
-    "ipc",
-    "utilization",
-    "work_refcore_s",
-    "barrier_s",
-    "phases",
-    "phases_follow",
-    "io",
-    "working_set_bytes",
+from amp_nova.sim.scenarios.document import (
+    Keys,
+    NotNegative,
+    Place,
+    Positive,
+    Ratio,
+    one_of,
 )
-"""Keys for what one vCPU does."""
-FOLLOW = ("work", "clock")
-SHARED = ("requests", "lock", "threads", "barrier_wait")
-"""Keys for what the vCPUs of a VM share."""
+from amp_nova.sim.scenarios.hosts import STEP_MIN_S, Rate, Step
+
+BYTES_MOST = 1e12
+
+
+class Io(Keys, frozen=True):
+    """What each vCPU transfers: work per byte, the speed of its line, and how far they overlap.
+
+    ``overlap_ratio`` is the part of the bytes that is computed on while others are on the line.
+    """
+
+    work_ref_s_per_byte: Annotated[float, Meta(ge=1e-15, le=1)] = key(name="cpu_s_per_byte")
+    line_bytes_s: Annotated[float, Meta(ge=1, le=BYTES_MOST)]
+    overlap_ratio: Ratio = key(default=1.0, name="overlap")
+
+
+class Requests(Keys, frozen=True):
+    """Requests that wait in one queue for the vCPUs of a guest, in order of arrival.
+
+    They arrive at random or evenly; their work varies around ``work_ref_s``, or is the same.
+    """
+
+    per_s: Annotated[float, Meta(ge=1e-6, le=1e4)]
+    work_ref_s: Positive = key(name="work_refcore_s")
+    arrivals: Annotated[str, one_of("poisson", "regular")] = "poisson"
+    service: Annotated[str, one_of("exponential", "fixed")] = "exponential"
+
+
+class Lock(Keys, frozen=True):
+    """A lock of a guest: each vCPU works without it, then with it, in turn."""
+
+    after_ref_s: NotNegative = key(name="after_s")
+    hold_ref_s: Step = key(name="hold_s")
+
+
+class Threads(Keys, frozen=True):
+    """Busy threads that a guest's scheduler spreads over the vCPUs that it uses.
+
+    It uses one less above ``steal_high_ratio``, and one more at or below ``steal_low_ratio``.
+    """
+
+    count: Annotated[int, Meta(ge=1, le=10_000)]
+    steal_high_ratio: Ratio = key(default=math.inf, name="steal_high")
+    steal_low_ratio: Ratio = key(default=0.02, name="steal_low")
+
+
+class PhaseKeys(Keys, frozen=True):
+    """A phase; what it does not give is that of the workload."""
+
+    for_s: Step
+    speedup: dict[str, Rate] | None = None
+    utilization: Ratio | None = None
+    ipc_ratio: Rate = 1.0
+
+
+class VcpuKeys(Keys, frozen=True):
+    """What one vCPU does."""
+
+    speedup: dict[str, Rate] | None = None
+    ipc: dict[str, Rate] | None = None
+    utilization: Ratio | None = None
+    work_refcore_s: Positive | None = None
+    barrier_s: Step | list[NotNegative] | None = None
+    phases: Annotated[list[PhaseKeys], Meta(min_length=1)] | None = None
+    phases_follow: Annotated[str, one_of("work", "clock")] | None = None
+    io: Io | None = None
+    working_set_bytes: Annotated[float, Meta(ge=0, le=BYTES_MOST)] | None = None
+
+
+class WorkloadKeys(VcpuKeys, frozen=True):
+    """What all vCPUs of a VM do, and what they share."""
+
+    vcpus: list[VcpuKeys] | None = None
+    requests: Requests | None = None
+    lock: Lock | None = None
+    threads: Threads | None = None
+    barrier_wait: Annotated[str, one_of("sleep", "spin")] = "sleep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,41 +182,39 @@ def usual(topology: Topology) -> Workload:
     return Workload((Phase(_coefficients(topology)),))
 
 
-def read(value: Value, topology: Topology, vcpus: int) -> Workload:
+def read(keys: WorkloadKeys, at: Place, topology: Topology, vcpus: int) -> Workload:
     """The workload of a VM with ``vcpus`` vCPUs."""
-    keys = value.fields((*KEYS, "vcpus", *SHARED))
-    own = keys.pop("vcpus", None)
-    queue, lock, threads, wait = (keys.pop(key, None) for key in SHARED)
+    threads = keys.threads
+    if threads and keys.lock:
+        raise at.wrong(f"{at.path} gives threads and lock: remove one")
+    if threads and threads.steal_low_ratio >= threads.steal_high_ratio:
+        raise at["threads"].wrong(
+            f"{at.path}.threads has steal_low {threads.steal_low_ratio:g} and steal_high "
+            f"{threads.steal_high_ratio:g}: give a steal_low below steal_high"
+        )
     whole = replace(
-        _read(keys, topology),
-        requests=programs.requests(queue) if queue else None,
-        shared=programs.threads(threads) if threads else programs.lock(lock) if lock else None,
-        spins=wait is not None and wait.one_of(("sleep", "spin"), "how to wait") == "spin",
+        _read(keys, at, topology),
+        requests=keys.requests,
+        shared=threads or keys.lock,
+        spins=keys.barrier_wait == "spin",
     )
-    if lock and threads:
-        raise value.wrong(f"{value.path} gives threads and lock: remove one")
-    if own is not None:
-        whole = replace(whole, vcpus=_each(own, keys, topology, vcpus))
+    if keys.vcpus is not None:
+        own = at["vcpus"]
+        if not 0 < len(keys.vcpus) <= vcpus:
+            raise own.wrong(
+                f"{own.path} has {len(keys.vcpus)} entries for {vcpus} vCPUs: give one to {vcpus}"
+            )
+        each = (_read(_with(keys, one), own[n], topology) for n, one in enumerate(keys.vcpus))
+        whole = replace(whole, vcpus=tuple(each))
     for one in whole.different(vcpus):
-        _check(value, one, whole)
+        _check(at, one, whole)
     return whole
 
 
-def _each(
-    own: Value, keys: Mapping[str, Value], topology: Topology, vcpus: int
-) -> tuple[Workload, ...]:
-    entries = own.items("a list of what vCPU 0, 1, ... does instead")
-    if not 0 < len(entries) <= vcpus:
-        raise own.wrong(
-            f"{own.path} has {len(entries)} entries for {vcpus} vCPUs: give one to {vcpus}"
-        )
-    return tuple(_read({**keys, **entry.fields(KEYS)}, topology) for entry in entries)
-
-
-def _check(value: Value, one: Workload, whole: Workload) -> None:
+def _check(at: Place, one: Workload, whole: Workload) -> None:
     """Refuse a workload in which two keys decide when a vCPU wants a pCPU or what it waits for."""
     if isinstance(whole.shared, Lock) and one.barrier_ref_s is not None:
-        raise value.wrong(f"{value.path} gives lock and barrier_s: remove one")
+        raise at.wrong(f"{at.path} gives lock and barrier_s: remove one")
     given = {
         "requests": whole.requests is not None,
         "threads": isinstance(whole.shared, Threads),
@@ -156,59 +226,57 @@ def _check(value: Value, one: Workload, whole: Workload) -> None:
     }
     names = [name for name, present in given.items() if present]
     if len(names) > 1 and names[0] in ("requests", "threads", "io"):
-        raise value.wrong(
-            f"{value.path} gives {names[0]} and {names[1]}, but either of them decides when a vCPU "
+        raise at.wrong(
+            f"{at.path} gives {names[0]} and {names[1]}, but either of them decides when a vCPU "
             "wants a CPU: remove one"
         )
 
 
-def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
-    always = _phase(keys, topology, usual(topology).phases[0])
-    phases = [always]
-    if "phases" in keys:
-        phases = []
-        for item in keys["phases"].items("a list of phases"):
-            fields = item.fields(("for_s", "speedup", "utilization", "ipc_ratio"), ("for_s",))
-            phases.append(_phase(fields, topology, always))
-        if not phases:
-            raise keys["phases"].wrong(f"{keys['phases'].path} is empty: give a phase or null")
-        follow = keys.get("phases_follow")
-        if follow is None or follow.one_of(FOLLOW, "what phases follow") == "work":
+def _with(usual: VcpuKeys, own: VcpuKeys) -> VcpuKeys:
+    """What a vCPU does that gives only what differs."""
+    given = {key: getattr(own, key) for key in VcpuKeys.__struct_fields__}
+    return structs.replace(usual, **{k: value for k, value in given.items() if value is not None})
+
+
+def _read(keys: VcpuKeys, at: Place, topology: Topology) -> Workload:
+    speeds = _speeds(keys.speedup, at["speedup"], topology)
+    utilization = 1.0 if keys.utilization is None else keys.utilization
+    phases = [Phase(speeds, utilization)]
+    if keys.phases is not None:
+        phases = [
+            Phase(
+                _speeds(each.speedup, at["phases"][number]["speedup"], topology)
+                if each.speedup
+                else speeds,
+                utilization if each.utilization is None else each.utilization,
+                each.for_s,
+                each.ipc_ratio,
+            )
+            for number, each in enumerate(keys.phases)
+        ]
+        if keys.phases_follow != "clock":
             phases = [phase.by_work() for phase in phases]
-    work, size = keys.get("work_refcore_s"), keys.get("working_set_bytes")
+    _check_types(keys.ipc or {}, at["ipc"], topology)
     return Workload(
         tuple(phases),
-        work.number(0, above=True) if work else None,
-        _barriers(keys["barrier_s"]) if "barrier_s" in keys else None,
-        _by_type(keys["ipc"], topology) if "ipc" in keys else {},
-        io=programs.io(keys["io"]) if "io" in keys else None,
-        working_set_bytes=size.number(0, programs.BYTES_MOST) if size else 0.0,
+        keys.work_refcore_s,
+        _barriers(keys.barrier_s, at["barrier_s"]),
+        keys.ipc or {},
+        io=keys.io,
+        working_set_bytes=keys.working_set_bytes or 0.0,
     )
 
 
-def _barriers(value: Value) -> float | tuple[float, ...]:
+def _barriers(given: float | list[float] | None, at: Place) -> float | tuple[float, ...] | None:
     """Work before a barrier, or before each of several in turn."""
-    if not value.is_list:
-        return value.number(STEP_MIN_S)
-    found = []
-    for item in value.items():
-        found.append(item.number(0))
-        if 0.0 < found[-1] < STEP_MIN_S:
-            raise item.refused(f"0, or a number of at least {STEP_MIN_S:g}")
-    if not any(found):
-        raise value.wrong(f"{value.path} has no work: give a number above 0, or null")
-    return tuple(found)
-
-
-def _phase(keys: Mapping[str, Value], topology: Topology, usual: Phase) -> Phase:
-    speeds, utilization, for_s = keys.get("speedup"), keys.get("utilization"), keys.get("for_s")
-    ipc_ratio = keys.get("ipc_ratio")
-    return Phase(
-        _speeds(speeds, topology) if speeds else usual.speeds,
-        utilization.number(0, 1) if utilization else usual.utilization_ratio,
-        for_s.number(STEP_MIN_S) if for_s else usual.for_s,
-        ipc_ratio.number(RATE_LEAST, RATE_MOST) if ipc_ratio else usual.ipc_ratio,
-    )
+    if not isinstance(given, list):
+        return given
+    for number, work_ref_s in enumerate(given):
+        if 0.0 < work_ref_s < STEP_MIN_S:
+            raise at[number].refused(f"0, or a number of at least {STEP_MIN_S:g}")
+    if not any(given):
+        raise at.wrong(f"{at.path} has no work: give a number above 0, or null")
+    return tuple(given)
 
 
 def _coefficients(topology: Topology) -> tuple[float, ...]:
@@ -217,35 +285,32 @@ def _coefficients(topology: Topology) -> tuple[float, ...]:
     return tuple(c / known[0] for c in known)
 
 
-def _by_type(value: Value, topology: Topology) -> dict[str, float]:
-    """Numbers by core type."""
+def _check_types(given: Mapping[str, float], at: Place, topology: Topology) -> None:
+    """Refuse numbers for core types that the host does not have."""
     types = [t.name for t in topology.core_types]
-    found = {}
-    for key, number in value.entries("a mapping of core types to numbers").items():
-        if key not in types:
-            raise number.wrong(
-                f"{value.path} names core type '{key}', which is not on this host: "
+    for name in given:
+        if name not in types:
+            raise at[name].wrong(
+                f"{at.path} names core type '{name}', which is not on this host: "
                 f"it has {', '.join(types)}"
             )
-        found[key] = number.number(RATE_LEAST, RATE_MOST)
-    return found
 
 
-def _speeds(value: Value, topology: Topology) -> tuple[float, ...]:
+def _speeds(given: Mapping[str, float] | None, at: Place, topology: Topology) -> tuple[float, ...]:
     """Speeds on every core type over the slowest, which may be left out."""
-    given = _by_type(value, topology)
-    slowest = topology.core_types[0].name
     if not given:
         return _coefficients(topology)
+    _check_types(given, at, topology)
+    slowest, *others = (t.name for t in topology.core_types)
     if given.get(slowest, 1.0) != 1.0:
-        raise value.wrong(
-            f"{value.path} is {given[slowest]:g} on '{slowest}', but speeds are relative to that "
+        raise at.wrong(
+            f"{at.path} is {given[slowest]:g} on '{slowest}', but speeds are relative to that "
             "type, the slowest: give 1 or leave it out"
         )
-    for core_type in topology.core_types[1:]:
-        if core_type.name not in given:
-            raise value.wrong(f"{value.path} has no '{core_type.name}': add it")
-    return tuple(given.get(t.name, 1.0) for t in topology.core_types)
+    for name in others:
+        if name not in given:
+            raise at.wrong(f"{at.path} has no '{name}': add it")
+    return (1.0, *(given[name] for name in others))
 
 
 CYCLE_S = 0.1
@@ -262,25 +327,11 @@ class Turn:
     ipc_ratio: float = 1.0
 
 
-def turns(phases: Sequence[Phase], shift_s: float = 0.0) -> Iterator[Turn]:
-    """All turns of phases that follow the clock, in order of time, from 0.
+def turns_of(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
+    """The turns of one phase, which starts at ``start_s`` and lasts for its ``for_s``.
 
     ``shift_s`` is where in its cycle of running and sleeping the guest starts.
     """
-    lasts_s = math.fsum(p.for_s for p in phases)
-    rounds = 0
-    while True:
-        start = rounds * lasts_s if rounds else 0.0
-        for phase in phases:
-            yield from turns_of(phase, start, shift_s)
-            if phase.for_s == math.inf:
-                return
-            start += phase.for_s
-        rounds += 1
-
-
-def turns_of(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
-    """The turns of one phase, which starts at ``start_s`` and lasts for its ``for_s``."""
     wanted = phase.utilization_ratio
     if wanted in (0.0, 1.0):
         yield Turn(start_s, bool(wanted), phase.speeds, phase.ipc_ratio)

@@ -120,7 +120,6 @@ def run(scenario: Scenario, policy: Policy) -> Result:
         scenario.topology,
         scenario.guests,
         scenario.seed,
-        scenario.reference_ips,
         scheduler=cores,
         machine=scenario.machine,
     )

@@ -12,7 +12,7 @@ from amp_nova.host.calibration.kernels import INTEGER, MEMORY
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.policies.hsp import HspPolicy
 from amp_nova.profiling.profiles import ProfileSettings
-from amp_nova.sim.counters import Counting, Hardware
+from amp_nova.sim.counters import Counting, rates
 from amp_nova.sim.host import SimHost
 from tests.calibrations import sample
 from tests.unit.sim.builders import guest, topology
@@ -25,9 +25,8 @@ def calibrated(coefficient, fast=2, slow=2):
     """A host that was calibrated, with a memory kernel that gains a tenth of what it could."""
     made = topology(fast, slow, coefficient)
     gain = 1.0 + 0.1 * (coefficient - 1.0)
-    rates = Hardware(made).rates((1.0, gain), {})
     samples = []
-    for core_type, of in zip(made.core_types, rates, strict=True):
+    for core_type, of in zip(made.core_types, rates(made, (1.0, gain), {}), strict=True):
         counted = {"clock_hz": of.cycles, "misses_per_cpu_s": of.cache_misses}
         samples.append(sample(core_type.name, core_type.coefficient))
         samples.append(sample(core_type.name, of.instructions, kernel="memory", **counted))

@@ -4,10 +4,8 @@ The governor's rule is in ``amp_nova/sim/programs.py`` (``Spread``). A booking p
 of each; a booking per instance, which amp-nova does not offer, is one limit of all of them.
 """
 
-import random
 import re
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -15,8 +13,7 @@ from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.run import run
-from amp_nova.sim.scenarios.programs import Threads
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova.sim.scenarios.workload import Phase, Threads, Workload
 from tests.documented import ROOT
 from tests.unit.sim.builders import guest, scenario, topology
 
@@ -83,13 +80,6 @@ def test_the_tenants_table_is_what_is_delivered():
 
 
 @pytest.mark.parametrize("busy", [1, 2, 3, 4])
-def test_a_guest_that_folds_gets_one_of_its_vcpus(busy):
-    """Limits of 0.25 for each vCPU: without a governor every thread has its own, with it one."""
-    assert delivered(alone(threads(busy), 0.25)) == pytest.approx(0.25 * busy)
-    assert delivered(alone(threads(busy, **GOVERNOR), 0.25)) == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize("busy", [1, 2, 3, 4])
 @pytest.mark.parametrize("governor", [{}, GOVERNOR], ids=["stays", "folds"])
 def test_a_limit_of_the_instance_of_one_core_reaches_a_guest_that_folds(busy, governor):
     """1 core for 4 vCPUs: all of it with one thread or four, and never more in 3 s."""
@@ -99,15 +89,8 @@ def test_a_limit_of_the_instance_of_one_core_reaches_a_guest_that_folds(busy, go
 
     assert min(sums) >= 0.97
     assert max(sums) <= 1.01
-
-
-def test_a_limit_of_the_instance_is_shared_evenly():
-    """Four busy vCPUs get a quarter each, one gets all."""
-    (four,) = windows(alone(threads(4, limit_cores=1.0)), 0, 30, 30)
-    (one,) = windows(alone(threads(1, limit_cores=1.0)), 0, 30, 30)
-
-    assert four == pytest.approx([0.25] * 4, rel=0.01)
-    assert one == pytest.approx([1.0, 0.0, 0.0, 0.0], rel=0.01)
+    if busy == 4 and not governor:
+        assert windows(host, 60, 90, 30) == [pytest.approx([0.25] * 4, rel=0.01)]
 
 
 @pytest.mark.parametrize(
@@ -121,17 +104,14 @@ def test_a_limit_of_the_instance_between_whole_cores_is_not_all_used(booked, lea
     assert least - 0.001 <= found <= most + 0.001
 
 
-@pytest.mark.parametrize(("booked", "high"), [(0.25, 0.76), (0.25, 0.99), (0.1, 0.91), (0.5, 0.51)])
-def test_thresholds_above_its_own_limit_keep_a_guest_from_folding(booked, high):
+@pytest.mark.parametrize(
+    ("booked", "high", "left"), [(0.25, 0.76, 4), (0.25, 0.74, 3), (0.1, 0.91, 4), (0.5, 0.51, 4)]
+)
+def test_thresholds_above_its_own_limit_keep_a_guest_from_folding(booked, high, left):
     """With all vCPUs busy, the steal of a booking is what its core has beyond it."""
     host = alone(threads(4, steal_high_ratio=high), booked)
 
-    assert delivered(host) == pytest.approx(4 * booked)
-
-
-def test_a_threshold_below_its_own_limit_does_not():
-    """Steal of 75 % is above 74 %."""
-    assert delivered(alone(threads(4, steal_high_ratio=0.74), 0.25)) == pytest.approx(0.75)
+    assert delivered(host) == pytest.approx(left * booked)
 
 
 def test_it_gives_up_one_vcpu_a_second_and_keeps_the_first():
@@ -159,22 +139,6 @@ def test_between_the_thresholds_nothing_changes(cores, left):
 def test_of_many_vcpus_as_many_are_left_as_have_five_percent_of_steal():
     """Steal counts over all vCPUs that are online: 4 of 64 have 3 / 64, 5 have 3.75 / 64."""
     assert used(alone(threads(64, vcpus=64, **GOVERNOR), 0.25), 90)[-20:] == [4] * 20
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_whatever_the_host_does_it_moves_by_one_vcpu_at_most(seed):
-    """Random limits, for random times: at least one vCPU runs, and each second one more or less."""
-    chance = random.Random(seed)
-    made = threads(8, vcpus=8, **GOVERNOR)
-    host = alone(made)
-    counts = []
-    for start_s in range(0, 100, 10):
-        limit_all(host, made, chance.choice([None, chance.uniform(0.05, 1.0)]) if start_s else 0.5)
-        counts += used(host, start_s + 10, first_s=start_s)
-
-    assert len(set(counts)) > 1
-    assert min(counts) >= 1
-    assert max(abs(a - b) for a, b in pairwise(counts)) <= 1
 
 
 def test_the_agent_reports_no_shortfall_for_a_guest_that_folds():

@@ -74,7 +74,7 @@ def simulated():
         guest("gains", speed=1.9),
         guest("waits", speed=1.1),
     ]
-    return SimHost(topology(fast=2, slow=2), guests, reference_ips=2e9)
+    return SimHost(topology(fast=2, slow=2), guests)
 
 
 @cache  # tests compare with the same writes

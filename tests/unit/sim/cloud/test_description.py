@@ -21,11 +21,9 @@ cloud:
 """
 FAULTS = {
     "no hosts": ("hosts: [{count: 2, core_types: [{name: slow, count: 2, coefficient: 1.0}]}]",
-                 "hosts: []", "line 3: cloud.hosts is empty: a cloud has a host"),
-    "no flavors": ("[{name: a, share: 2, extra_specs: {amp:pref_core: 0.5}}, {name: b, vcpus: 2}]",
-                   "[]", "line 4: cloud.flavors is empty: a cloud has a flavor"),
+                 "hosts: []", "line 3: cloud.hosts is empty: give a list"),
     "bad booking": ("0.5", "-1", "line 4: flavor 'a': amp:pref_core='-1'"),
-    "nobody": ("host: 3", "host: 0", "instances_per_host is '0': give a number above 0"),
+    "nobody": ("host: 3", "host: 0", "instances_per_host is '0': give a number > 0"),
     "a host as well": ("cloud:", "vms: []\ncloud:", "'vms' is not a key of a scenario"),
 }  # fmt: skip
 

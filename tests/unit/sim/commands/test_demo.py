@@ -27,9 +27,14 @@ def test_bookings_are_delivered_through_two_moves():
     assert all(r == pytest.approx(1.0) for rs in show.kept.ratios.values() for r in rs)
 
 
-def test_the_claimed_error_is_rounded_up():
-    """An error of 0.21 % is not claimed to be 0.2 %."""
+def test_the_verdict(amp_nova, monkeypatch):
+    """An error is rounded up; one second outside the tolerance is enough for exit status 1."""
     assert "within 0.3 %" in str(Verdict(0.0021, 2.0, 0.5, 4.0, 2))
+
+    missed = Verdict(0.042, 2.0, 0.5, 4.0, 2)
+    monkeypatch.setattr("amp_nova.sim.commands.show.Show.verdict", lambda self: missed)
+    status, out, _ = amp_nova("demo", "--fast")
+    assert (status, "one was missed by 4.2 %" in out) == (1, True)
 
 
 def test_it_ends_with_a_verdict(amp_nova):
@@ -52,17 +57,6 @@ def test_the_same_for_programs(amp_nova):
     assert (status, found["held"], found["moves"]) == (0, True, 2)
     assert found["vcpus"]["db/1"]["with"]["core_type"] == "fast"
     assert found["vcpus"]["noise/0"]["with"]["booked_refcores"] is None
-
-
-def test_a_missed_booking_sets_the_exit_status(amp_nova, monkeypatch):
-    """It is 1 if a booking was not delivered; one second outside the tolerance is enough."""
-    missed = Verdict(0.042, 2.0, 0.5, 4.0, 2)
-    monkeypatch.setattr("amp_nova.sim.commands.show.Show.verdict", lambda self: missed)
-
-    status, out, _ = amp_nova("demo", "--fast")
-
-    assert status == 1
-    assert "NOT delivered: with amp-nova one was missed by 4.2 %" in out
 
 
 def test_it_keeps_pace_with_real_time_and_serves_a_page_and_metrics():
@@ -97,7 +91,6 @@ def test_it_keeps_pace_with_real_time_and_serves_a_page_and_metrics():
     ("arguments", "said"),
     [
         (["--duration", "3"], "'3' is not a whole number from 4 to 86400"),
-        (["--duration", "1.5"], "'1.5'"),
         (["--port", "65536"], "'65536' is not a whole number from 0 to 65535"),
     ],
 )

@@ -55,6 +55,7 @@ def test_every_option_is_accepted(simulate, option):
         ("cycel_s: 1", "'cycel_s' is not an option of [agent]: did you mean 'cycle_s'?"),
         ("policy: acfs", "give the policy beside 'agent', at the top of the scenario"),
         ("smt: [shared]", "agent.smt is a list: give text"),
+        ("smt: [[a]]", "agent is 'smt: a list': give text"),
     ],
 )
 def test_a_wrong_option_is_a_sentence_with_its_line(simulate, option, says):

@@ -42,14 +42,6 @@ def run_in_process(*arguments, **environment):
     )
 
 
-def test_json_is_for_programs(simulate):
-    """With exit status 0 and nothing on standard error."""
-    status, text, err = simulate(SCENARIO, "--format", "json")
-
-    assert (status, err) == (0, "")
-    assert json.loads(text)["vms"]["on-fast"]["completion_s"] == 120.0
-
-
 def test_a_booking_that_cannot_hold_is_said_first(simulate, tmp_path):
     """5 reference cores on cores of 1; the result is on standard output all the same."""
     path = tmp_path / "s.yaml"
@@ -106,20 +98,16 @@ def test_the_controller_of_ips_can_be_set(simulate):
 
 
 def test_a_scheduler_in_slots_gives_the_same_kind_of_result(simulate):
-    """``slots=true`` for the policies that have one; the keys are those of any other run."""
-    short = ("--set", "duration_s=5", "--format", "json")
-    for policy in ("credit", "aash", "integrated"):
-        named = (CREDIT, "--policy", policy, *short)
-        status, text, err = simulate(*named, "--set", "slots=true")
-        assert (status, err) == (0, "")
-        _, other, _ = simulate(*named, "--set", "slots=false")
-        ours, theirs = json.loads(text), json.loads(other)
-        assert ours.keys() == theirs.keys()
-        assert ours["policy"] == policy
-        assert [v.keys() for v in ours["vms"].values()] == [
-            v.keys() for v in theirs["vms"].values()
-        ]
-        assert ours != theirs
+    """``slots=true`` for a policy that has one; the keys are those of any other run."""
+    named = (CREDIT, "--policy", "aash", "--set", "duration_s=5", "--format", "json")
+    status, text, err = simulate(*named, "--set", "slots=true")
+    assert (status, err) == (0, "")
+    _, other, _ = simulate(*named, "--set", "slots=false")
+
+    ours, theirs = json.loads(text), json.loads(other)
+    assert ours.keys() == theirs.keys()
+    assert ours["vms"]["vm1"].keys() == theirs["vms"]["vm1"].keys()
+    assert ours != theirs
 
 
 @pytest.mark.parametrize(
@@ -132,12 +120,12 @@ def test_a_scheduler_in_slots_gives_the_same_kind_of_result(simulate):
         ([SCENARIO, "--set", "fair_ratio=1"], "no parameter 'fair_ratio'"),
         ([SCENARIO, "--set", "seed"], "write KEY=VALUE"),
         ([SCENARIO, "--set", "seed=1", "--set", "seed=2"], "given twice"),
-        ([SCENARIO, "--set", "seed=-1"], "--set: seed is '-1': give a whole number from 0"),
-        ([SCENARIO, "--set", "duration_s=nan"], "give a number above 0"),
+        ([SCENARIO, "--set", "seed=-1"], "--set: seed is '-1': give a whole number >= 0"),
+        ([SCENARIO, "--set", "duration_s=nan"], "give a number > 0"),
         ([SCENARIO, "--set", "slots=1"], "give true or false"),
         (
             [SCENARIO, "--set", "ips_controller=soft"],
-            "ips_controller is 'soft': give an Ips controller: default, printed",
+            "ips_controller is 'soft': give one of default, printed",
         ),
         ([CREDIT, "--policy", "acfs", "--set", "slots=true"], "credit, aash or integrated"),
         ([SCENARIO, "--policy", "credit", "--set", "slots=true"], "does not keep bookings"),

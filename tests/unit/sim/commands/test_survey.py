@@ -1,15 +1,15 @@
 """``amp-nova survey`` as its user sees it."""
 
 import base64
+import contextlib
 import json
 import random
 import re
 import subprocess
-import threading
 import time
 import urllib.parse
 from collections import deque
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 import yaml
@@ -17,6 +17,7 @@ import yaml
 from amp_nova.sim.commands import cpu_use
 from tests.monitoring import program
 from tests.programs import until
+from tests.tenant import reply, served
 from tests.unit.sim.commands.refusals import refused
 
 BOOKING = "m1.*=amp:pref_core=0.5"
@@ -36,13 +37,6 @@ def info(name, flavor="m1.small", host="host1:9177", **more):
         "uuid": f"uuid-{name}",
         **more,
     }
-
-
-class Server(ThreadingHTTPServer):
-    """A client that has given up is no news to it."""
-
-    def handle_error(self, request, client_address):
-        pass
 
 
 class Fake:
@@ -65,11 +59,8 @@ class Fake:
                 fake.asked.append(query)
                 fake.headers = dict(self.headers)
                 status, answer = fake.raw or (200, fake.answer(query))
-                self.send_response(status)
-                if fake.location:
-                    self.send_header("Location", fake.location)
-                self.end_headers()
-                self.wfile.write(answer if isinstance(answer, bytes) else answer.encode())
+                with contextlib.suppress(OSError):  # the client has given up
+                    reply(self, answer.encode(), status, Location=fake.location)
 
             def do_GET(self):
                 fake.headers = dict(self.headers)
@@ -78,9 +69,9 @@ class Fake:
             def log_message(self, *_):
                 pass
 
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        with contextlib.ExitStack() as stack:
+            self.url = stack.enter_context(served(Handler))
+            self.close = stack.pop_all().close
 
     def answer(self, query):
         """A matrix as Prometheus writes it."""
@@ -101,10 +92,6 @@ class Fake:
             if values
         ]
         return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture
@@ -280,7 +267,7 @@ def test_hostile_labels(survey, fake):
     assert r"h\\|\\.\\*\\(" in fake.asked[-1]
 
 
-@pytest.mark.parametrize("vcpus", ["NaN", "+Inf", "-1", "0", "1e300"])
+@pytest.mark.parametrize("vcpus", ["NaN", "0", "1e300"])
 def test_a_number_of_vcpus_that_cannot_be(survey, fake, vcpus):
     """Such an instance is left out."""
     fake.vcpus = vcpus
@@ -322,47 +309,26 @@ def test_bookings_that_are_not_valid(survey, fake, booking, said):
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "prometheus:9090",
-        "http://",
-        "ftp://x",
-        "http://u:p@x",
-        "http://x:99999",
-        "http://[x",
-        "http://a b",
-        "http://ä",
-    ],
+    ["prometheus:9090", "http://", "http://u:p@x", "http://x:99999", "http://[x", "http://a b"],
 )
 def test_addresses_that_are_none(amp_nova, url):
     """And no request is made."""
     assert "write http://HOST:PORT" in refused(amp_nova("survey", url, "--booking", BOOKING))
 
 
-def test_nobody_answers(amp_nova, fake):
-    """Nothing listens there."""
-    fake.close()
-
-    said = refused(amp_nova("survey", fake.url, "--booking", BOOKING))
-
-    assert "does not answer" in said
-    assert "check the address" in said
-
-
-def test_no_answer_in_time(survey, fake, monkeypatch):
-    """The request ends."""
-    monkeypatch.setattr(cpu_use, "TIMEOUT_S", 0.2)
-    right = fake.answer
-    monkeypatch.setattr(fake, "answer", lambda query: time.sleep(1) or right(query))
-
-    assert "does not answer" in refused(survey())
-
-
-def test_an_answer_without_an_end(survey, fake, monkeypatch):
-    """Reading it ends, too."""
+def test_no_whole_answer_in_time(survey, fake, monkeypatch):
+    """A request ends, whatever Prometheus does: nothing listens, it is slow, or never done."""
     monkeypatch.setattr(cpu_use, "BYTES_MAX", 1000)
     fake.raw = 200, "[" * 100_000
-
     assert "does not answer: more than" in refused(survey())
+
+    monkeypatch.setattr(cpu_use, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(fake, "raw", None)
+    monkeypatch.setattr(fake, "answer", lambda query: time.sleep(1) or "{}")
+    assert "does not answer" in refused(survey())
+
+    fake.close()
+    assert "check the address" in refused(survey())
 
 
 ERROR = json.dumps(
@@ -377,14 +343,8 @@ ERROR = json.dumps(
             (422, ERROR),
             "answered 422: too many samples; ask for less with --days or a longer --step",
         ),
-        (
-            (503, ERROR),
-            "answered 503: too many samples; ask for less with --days or a longer --step",
-        ),
         ((401, "who are you\x1b[2J"), "answered 401: Unauthorized"),
         ((200, "<html>"), "is not Prometheus"),
-        ((200, b"\xff\xfe"), "is not Prometheus"),
-        ((200, '{"data": {"result": [{"metric": [], "values": 1}]}}'), "is not Prometheus"),
         (
             (200, '{"data": {"result": [{"metric": {}, "values": [[1, "x"]]}]}}'),
             "is not Prometheus",
@@ -419,13 +379,10 @@ def test_no_such_flavor(survey):
     assert "the flavors are m1.small" in said
 
 
-@pytest.mark.parametrize("days", ["32", "0", "nan", "x"])
-def test_too_long_a_time(survey, fake, days):
-    """Or one that is none, or too many steps."""
+def test_too_many_steps(survey, fake):
+    """They are refused before anything is asked, and so is a time that is none."""
     assert "steps of 10 s" in refused(survey("--booking", BOOKING, "--days", "7", "--step", "10"))
-    assert "is not a number from 0.01 to 31" in refused(
-        survey("--booking", BOOKING, "--days", days)
-    )
+    assert "is not a number from 0.01" in refused(survey("--booking", BOOKING, "--days", "nan"))
     assert not fake.asked
 
 
@@ -438,25 +395,15 @@ def test_a_password_from_netrc(survey, fake, tmp_path, monkeypatch):
     assert survey()[0] == 0
     assert fake.headers["Authorization"] == f"Basic {base64.b64encode(b'me:secret').decode()}"
 
-    (tmp_path / ".netrc").write_text("nonsense\n")
-    assert "~/.netrc is not valid" in refused(survey())
-
-
-def test_a_password_is_for_one_host(survey, fake, tmp_path, monkeypatch):
-    """An answer that leads elsewhere does not take it there."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
-    (tmp_path / ".netrc").chmod(0o600)
-    elsewhere = Fake()
+    elsewhere = Fake()  # an answer that leads there does not take it there
     fake.raw, fake.location = (302, ""), elsewhere.url
-
-    said = refused(survey())
+    assert "answered 404: Not Found" in refused(survey())
     elsewhere.close()
-
-    assert "answered 404: Not Found" in said
-    assert "Authorization" in fake.headers
     assert "Host" in elsewhere.headers
     assert "Authorization" not in elsewhere.headers
+
+    (tmp_path / ".netrc").write_text("nonsense\n")
+    assert "~/.netrc is not valid" in refused(survey())
 
 
 def test_many_instances_are_asked_for_in_parts(document, fake, monkeypatch):
@@ -468,27 +415,17 @@ def test_many_instances_are_asked_for_in_parts(document, fake, monkeypatch):
     assert sum("rate(" in query for query in fake.asked) == 7
 
 
-@pytest.mark.parametrize("name", ["survey.svg", "survey.png"])
-def test_the_picture(survey, fake, tmp_path, name):
+def test_the_picture(survey, fake, tmp_path):
     """It has the flavors, with the booking; a name is text and no formula."""
     pytest.importorskip("matplotlib")
-    fake.infos = [info("a", "m1.$x^$"), info("b", "m1.small")]
+    fake.infos, path = [info("a", "m1.$x^$"), info("b", "m1.small")], tmp_path / "survey.svg"
 
-    status, _, err = survey("--booking", BOOKING, "--coefficient", "2", "--plot", tmp_path / name)
+    status, _, err = survey("--booking", BOOKING, "--coefficient", "2", "--plot", path)
 
     assert (status, err) == (0, "")
-    content = (tmp_path / name).read_bytes()
-    assert len(content) > 10_000
-    if name.endswith("svg"):
-        assert b"m1.$x^$: " in content
-        assert b"booking: 0.5 refcores" in content
-
-
-def test_a_picture_that_cannot_be_written(survey, fake):
-    """It is said before Prometheus is asked."""
-    pytest.importorskip("matplotlib")
-    assert "no known format" in refused(survey("--booking", BOOKING, "--plot", "x.doc"))
-    assert not fake.asked
+    content = path.read_text()
+    assert "m1.$x^$: " in content
+    assert "booking: 0.5 refcores" in content
 
 
 # A synthetic cloud in a real Prometheus.

@@ -184,12 +184,10 @@ def test_a_booking_that_does_not_fit_is_said(ask):
     [
         ([], "say what is to change"),
         (["--policy", "hps"], "did you mean 'hsp'?"),
-        (["--policy", "hsp:x"], "write NAME or NAME:KEY=VALUE"),
         (["--policy", "hsp", "--policy", "hsp"], "hsp is given twice"),
         (["--core-type", "fsat=+1"], "did you mean 'fast'?"),
         (["--core-type", "fast"], "write KEY=VALUE"),
         (["--core-type", "fast=2"], "write fast=+N or fast=-N"),
-        (["--core-type", "fast=+99999999"], "write fast=+N or fast=-N"),
         (["--core-type", "fast=+4096"], "4096"),
         (["--core-type", "fast=-2"], "core type 'fast' has 1 cores"),
         (["--core-type", "slow=-2"], "leave one core of it"),
@@ -207,10 +205,8 @@ def test_bad_input_is_refused_in_a_sentence(ask, arguments, said):
     "recorded",
     [
         "much",
-        {"vms": []},
         {"vms": {"web": {"progress": 1}}},
         {"vms": {"web": {"vcpus": [{"speedup": 0}]}}},
-        {"vms": {"web": {"vcpus": {"speedup": 1}}}},
     ],
 )
 def test_a_damaged_recording_is_refused_in_a_sentence(ask, recorded):

@@ -25,7 +25,6 @@ from amp_nova.sim.reproduce.experiment import (
         (exactly(10.0, "%"), 11.0, "%", 1.0, "reproduced"),
         (exactly(10.0, "%"), 11.2, "%", 1.2, "sign only"),
         (exactly(10.0, "%"), 0.5, "%", -9.5, "not reproduced"),
-        (exactly(10.0, "%"), -10.0, "%", -20.0, "not reproduced"),
         (exactly(0.0, "%"), 0.4, "%", 0.4, "reproduced"),
         (exactly(0.0, "%"), 3.0, "%", 3.0, "not reproduced"),
         (exactly(1.5, neutral=1.0), 1.54, "", 0.04, "reproduced"),
@@ -37,7 +36,6 @@ from amp_nova.sim.reproduce.experiment import (
         (at_most(2.0, "%"), 5.0, "%", 3.0, "not reproduced"),
         (at_most(-19.0, "%"), -6.0, "%", 13.0, "sign only"),
         (at_least(0.0, "%", text="above 0"), 4.0, "%", 0.0, "reproduced"),
-        (at_least(0.0, "%", text="above 0"), -4.0, "%", -4.0, "not reproduced"),
     ],
 )
 def test_verdicts(published, ours, unit, difference, verdict):

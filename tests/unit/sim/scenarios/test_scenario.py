@@ -7,7 +7,7 @@ import pytest
 
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim.commands import inputs
-from amp_nova.sim.scenarios.programs import Threads
+from amp_nova.sim.scenarios.workload import Threads
 
 HOST = """\
 duration_s: 10
@@ -69,7 +69,6 @@ agent: {ips_controller: printed-decay}
     )
 
     assert (made.name, made.duration_s, made.seed, made.policy) == ("two-vms", 600, 1, "amp-vm")
-    assert made.reference_ips == 2e9
     assert made.ips_controller == "printed-decay"
     assert [t.name for t in made.topology.core_types] == ["slow", "fast"]
     assert [t.nominal_ips for t in made.topology.core_types] == [2e9, 4e9]
@@ -122,7 +121,7 @@ def test_phases_follow_work_or_the_clock(tmp_path, follow, by_work):
     made = load(tmp_path, ONE_VM + f"    workload: {phases % follow}\n")
     assert made.guests[0].workload.by_work == by_work
 
-    with pytest.raises(ScenarioInvalid, match="give what phases follow: work, clock"):
+    with pytest.raises(ScenarioInvalid, match="give one of work, clock"):
         load(tmp_path, ONE_VM + f"    workload: {phases % 'time'}\n")
 
 
@@ -174,33 +173,33 @@ FAULTS = {
     "control characters": ("name: \x01", "not the YAML of a scenario"),
     "not YAML": (HOST + "vms: [", "line 7: is not the YAML"),
     "several documents": (ONE_VM + "---\na: 1\n", "not the YAML of a scenario"),
-    "a list": ("- 1\n", "a list: give a mapping with the keys name, duration_s"),
+    "a list": ("- 1\n", "the scenario is a list: give a mapping"),
     "an alias": (HOST + "vms: &a [*a]\n", "line 7: .* alias"),
     "nested too deep": (HOST + "vms: " + "[" * 500 + "]" * 500, "nested too deep"),
     "too big": (b"#" * (1 << 21), "at most 1048576 bytes"),
     "a key twice": (ONE_VM + "vms: []\n", "line 9: vms is given twice"),
     "an unknown key": (ONE_VM + "polizy: none\n", "line 9: 'polizy' .* did you mean 'policy'"),
+    "an unknown key of a workload": (
+        WORKLOAD + "{lokc: 1}\n",
+        "of .*workload: did you mean 'lock'",
+    ),
     "a key that is a list": (ONE_VM + "? [a]\n: 1\n", "a key of the scenario is a list"),
     "no VMs": (HOST, "a scenario has no 'vms': add it"),
-    "a VM without name": (HOST + "vms: [{vcpus: 1}]\n", r"vms\[0\] has no 'name'"),
-    "an empty name": (HOST + "vms: [{name: ''}]\n", r"vms\[0\].name is empty"),
     "two VMs of one name": (ONE_VM + "  - name: vm1\n", "line 9: there are two VMs called 'vm1'"),
-    "no vCPU": (ONE_VM + "    vcpus: 0\n", "'0': give a whole number from 1 to 4096"),
+    "no vCPU": (ONE_VM + "    vcpus: 0\n", "'0': give a whole number >= 1"),
     "too many vCPUs": (ONE_VM + "    vcpus: 4096\n  - name: vm2\n    vcpus: 1\n", "more than 4096"),
-    "a huge count": (ONE_VM + "    vcpus: " + "9" * 5000, "give a whole number"),
-    "no time": (ONE_VM.replace("10", "0", 1), "line 1: duration_s is '0': give a number above 0"),
+    "no time": (ONE_VM.replace("10", "0", 1), "line 1: duration_s is '0': give a number > 0"),
     "not a number": (ONE_VM.replace("10", ".nan", 1), "'.nan': give a number"),
-    "quoted": (ONE_VM.replace("10", "'10'", 1), "duration_s is '10': give a number"),
-    "true": (ONE_VM.replace("10", "true", 1), "'true': give a number"),
-    "sexagesimal": (ONE_VM.replace("10", "1:30", 1), "'1:30': give a number"),
     "too many cores": (ONE_VM.replace("count: 2", "count: 4096"), "more than 4096 pCPUs"),
     "no core type": (
         "duration_s: 1\nvms: []\nhost: {core_types: []}\n",
-        "line 3: host.core_types is empty",
+        "line 3: host.core_types is empty: give a list of length >= 1",
     ),
     "a core type twice": (ONE_VM.replace("name: fast", "name: slow"), "'slow' is given twice"),
-    "a core type's name": (ONE_VM.replace("name: fast", "name: a b"), "'a b': give letters"),
-    "no coefficient": (ONE_VM.replace(", coefficient: 2.0", ""), "has no 'coefficient': add it"),
+    "a core type's name": (
+        ONE_VM.replace("name: fast", "name: a b"),
+        "'a b': give text that matches",
+    ),
     "not the reference": (
         ONE_VM.replace("reference: slow", "reference: fast"),
         "line 3: 'fast' is the reference core type, so its coefficient is 1 .* not 2",
@@ -210,17 +209,16 @@ FAULTS = {
         "line 3: host.reference is 'slwo': give a core type of the host: fast, slow",
     ),
     "llc ids": (ONE_VM.replace("2.0}", "2.0, llc: [0, 1]}"), "llc has 2 ids for 1 cores"),
-    "no such kernel": (
-        ONE_VM.replace("reference: slow", "kernel: fast"),
-        "line 3: host.kernel is 'fast': give a kernel: blind, prefer_fast",
-    ),
     "start on nothing": (ONE_VM + "    start_on: gold\n", "a core type of the host: slow, fast"),
     "bad booking": (SPECS + "{amp:pref_core: -1}\n", "line 9: VM 'vm1': amp:pref_core='-1'"),
-    "booking of a list": (SPECS + "{amp:pref_core: [1]}\n", "is a list: give text"),
+    "booking of a list": (
+        SPECS + "{amp:pref_core: [1]}\n",
+        "extra_specs is 'amp:pref_core: a list': give text",
+    ),
     "foreign core type": (SPECS + "{amp:core_type: gold}\n", "it has slow, fast"),
     "strange arrivals": (
         WORKLOAD + "{requests: {per_s: 1, work_refcore_s: 1, arrivals: late}}\n",
-        "arrivals is 'late': give how requests arrive: poisson, regular",
+        "arrivals is 'late': give one of poisson, regular",
     ),
     "requests and I/O": (
         WORKLOAD + "{requests: {per_s: 1, work_refcore_s: 1}, "
@@ -231,26 +229,17 @@ FAULTS = {
         WORKLOAD + "{lock: {after_s: 1, hold_s: 1}, barrier_s: 1}\n",
         "line 9: .* gives lock and barrier_s: remove one",
     ),
-    "threads and a lock": (
-        WORKLOAD + "{threads: {count: 1}, lock: {after_s: 1, hold_s: 1}}\n",
-        "line 9: .* gives threads and lock: remove one",
-    ),
     "busy threads that sleep": (
         WORKLOAD + "{threads: {count: 1}, utilization: 0.5}\n",
         "gives threads and utilization, but either of them decides .*: remove one",
     ),
-    "no thread": (WORKLOAD + "{threads: {count: 0}}\n", "give a whole number from 1 to 10000"),
     "thresholds that meet": (
         WORKLOAD + "{threads: {count: 1, steal_high: 0.02}}\n",
         "has steal_low 0.02 and steal_high 0.02: give a steal_low below steal_high",
     ),
     "steal in percent": (
         WORKLOAD + "{threads: {count: 1, steal_high: 5}}\n",
-        "steal_high is '5': give a number of at least 0 and at most 1",
-    ),
-    "no limit of a VM": (
-        ONE_VM + "    limit_cores: 0\n",
-        "limit_cores is '0': give a number above 0",
+        "steal_high is '5': give a number <= 1",
     ),
     "tiny work before a barrier": (
         WORKLOAD + "{barrier_s: [1, 1e-9]}\n",
@@ -259,9 +248,15 @@ FAULTS = {
     "no work before barriers": (WORKLOAD + "{barrier_s: [0, 0]}\n", "barrier_s has no work"),
     "no vCPU's workload": (WORKLOAD + "{vcpus: []}\n", "has 0 entries for 1 vCPUs: give one to 1"),
     "speed of nothing": (WORKLOAD + "{speedup: {gold: 2}}\n", "core type 'gold', which is not on"),
+    "a speed is missing": (
+        ONE_VM.replace(
+            "    - {name: slow", "    - {name: big, count: 1, coefficient: 1.5}\n    - {name: slow"
+        )
+        + "    workload: {speedup: {fast: 2}}\n",
+        "speedup has no 'big': add it",
+    ),
     "slowest is faster": (WORKLOAD + "{speedup: {fast: 2, slow: 2}}\n", "give 1 or leave it out"),
-    "speed is one number": (WORKLOAD + "{speedup: 2}\n", "a mapping of core types to numbers"),
-    "no phases": (WORKLOAD + "{phases: []}\n", "phases is empty"),
+    "speed is one number": (WORKLOAD + "{speedup: 2}\n", "speedup is '2': give a mapping"),
 }
 
 
@@ -286,14 +281,3 @@ def test_a_faulty_scenario_is_refused_in_a_sentence(tmp_path, fault):
     sentence = refusal(tmp_path, text)
 
     assert re.search(said, sentence), sentence
-
-
-def test_a_missing_speed_is_an_error(tmp_path):
-    """With three core types, speeds are needed for all but the slowest."""
-    text = ONE_VM.replace(
-        "    - {name: slow", "    - {name: big, count: 1, coefficient: 1.5}\n    - {name: slow"
-    )
-
-    assert "speedup has no 'big': add it" in refusal(
-        tmp_path, text + "    workload: {speedup: {fast: 2}}\n"
-    )
