@@ -281,6 +281,19 @@ def _attempts(
             yield filling
 
 
+def place(demands: Iterable[Demand], topology: Topology, free: FreeCores) -> dict[Hashable, int]:
+    """Put vCPUs beside those that are placed already, hardest first.
+
+    Returns the pCPU of each that found one, whose capacity is taken from ``free``.
+    """
+    placed = {}
+    for item in sorted((_item(d, topology) for d in demands), key=_hardest_first):
+        if (found := next(item.places(free), None)) is not None:
+            placed[item.demand.key], option = found
+            free.take(option, found[0])
+    return placed
+
+
 def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> _Filling:
     """The first attempt that places all demands; if none does, the first attempt."""
     attempts = _attempts(demands, topology, empty)

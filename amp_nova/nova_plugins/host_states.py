@@ -18,15 +18,13 @@ from oslo_config import cfg
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.refusals import Refusals
 from amp_nova.scheduling import host_fit, pending, placement_score, report_order
-from amp_nova.scheduling.best_effort import BestEffortDemand
-from amp_nova.scheduling.demands import Request
 from amp_nova.scheduling.host_fit import Headroom
 from amp_nova.scheduling.pending import NovaInstances, Pending, PendingByUuid, Reserved
-from amp_nova.scheduling.placement_score import NewInstance
+from amp_nova.scheduling.placement_score import BestEffortDemand, NewInstance
 from amp_nova.scheduling.report_order import Order
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
 from amp_nova.wire.encoding import decode
-from amp_nova.wire.host_report import HostReport
+from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 T = TypeVar("T")
 FORGET_AFTER = 20
@@ -76,7 +74,7 @@ class Entry:
         )
 
     @cached_property
-    def requests(self) -> dict[str, Request]:
+    def requests(self) -> dict[str, ReportedInstance]:
         """The requests of pending instances."""
         return {resource: pending.request for resource, pending in self.pending.items()}
 
@@ -217,7 +215,7 @@ class HostStates:
         with self._lock:
             self._decide(node, resource, each)
 
-    def reserve(self, node: str, resource: str, request: Request, kind: Reserved) -> bool:
+    def reserve(self, node: str, resource: str, request: ReportedInstance, kind: Reserved) -> bool:
         """Reserve capacity if it is still free; a claim releases what the last one reserved.
 
         Other requests may have been decided since the filter ran.
@@ -285,7 +283,7 @@ class HostStates:
                 if kept != entry.pending:
                     self._replace(node, kept)
 
-    def _fits(self, node: str, resource: str, request: Request) -> bool:
+    def _fits(self, node: str, resource: str, request: ReportedInstance) -> bool:
         headroom = self._entries[node].headroom_for(resource)
         return host_fit.fit(headroom, request).refused is None
 

@@ -14,9 +14,9 @@ from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor, by_host
 from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus
 from amp_nova.osc.host import COEFFICIENT, NO_HOSTS, Host, Offer, read_hosts
-from amp_nova.scheduling.demands import Request, request_of
+from amp_nova.scheduling.demands import request_of
 from amp_nova.scheduling.host_fit import servers_that_fit
-from amp_nova.wire.host_report import HostReport, Origin
+from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance
 
 CAPACITY = "reference cores"
 FRAGMENTS = "reference cores of one pCPU"
@@ -24,7 +24,7 @@ INVALID = "its extra specs"
 SHORT = ("Flavor", "VCPUs", "Booking", "Fits", "Limited By")
 LONG = ("RAM", "Disk", "Claimed Refcores", "Hosts", "Hosts By Limit")
 UNLIMITED = 1 << 30
-Booked = Mapping[str, Request]
+Booked = Mapping[str, ReportedInstance]
 """What the servers on a host book, by their ids."""
 
 
@@ -136,7 +136,7 @@ def _hosts(cloud: Cloud, args: argparse.Namespace, log: Any) -> Sequence[Seen]:
         return []
     measured = prometheus(cloud, args, log)
     coefficients = by_host(measured, [h.node for h in hosts], COEFFICIENT, "core_type")
-    booked: dict[str, dict[str, Request]] = {host.node: {} for host in hosts}
+    booked: dict[str, dict[str, ReportedInstance]] = {host.node: {} for host in hosts}
     for server in cloud.servers(all_projects=True):
         booking = bookings.in_refcores(server.flavor)
         if booking is not None and server.node in booked:

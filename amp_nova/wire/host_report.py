@@ -135,17 +135,14 @@ class HostReport:
     healthy: bool = True
     problems: tuple[str, ...] = ()
     by_uuid: Mapping[str, ReportedInstance] = field(init=False, repr=False, compare=False)
-    cpu_lists: Mapping[str, frozenset[int]] = field(init=False, repr=False, compare=False)
-    """The pCPUs in each distinct ``cpus_allowed_list``."""
+    cpu_lists: tuple[frozenset[int], ...] = field(init=False, repr=False, compare=False)
+    """The pCPUs in each distinct ``cpus_allowed_list``, which ``pcpus_of`` shares as long as a
+    report has them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_uuid", {i.resource: i for i in self.instances})
         lists = {v.cpus_allowed_list for i in self.instances for v in i.vcpus}
-        object.__setattr__(self, "cpu_lists", {text: pcpus_of(text) for text in lists})
-
-    def allowed(self, vcpu: ReportedVcpu) -> frozenset[int]:
-        """The pCPUs that the definition of a vCPU's domain allows."""
-        return self.cpu_lists[vcpu.cpus_allowed_list]
+        object.__setattr__(self, "cpu_lists", tuple(map(pcpus_of, lists)))
 
     def same_state(self, other: "HostReport") -> bool:
         """Whether two reports differ in their origin only."""

@@ -10,9 +10,8 @@ from amp_nova.hardware.effective_speed import bookable_refcores
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling import host_fit, placement_score
-from amp_nova.scheduling.best_effort import BestEffortDemand
 from amp_nova.scheduling.host_fit import Headroom, HostFit
-from amp_nova.scheduling.placement_score import PlacementScore
+from amp_nova.scheduling.placement_score import BestEffortDemand, PlacementScore
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
 
@@ -66,7 +65,7 @@ class CloudHost:
     def best_effort_refcores(self) -> float:
         """What best-effort vCPUs get, in reference cores, as schedulers estimate it."""
         demand, idle_worth = self.demand, 0.0
-        left = float(sum(len(each.vcpus) for each in demand.active))
+        left = float(demand.order.counts[-1])
         # The scheduler values idle cores too, and the fastest are the last to idle.
         for at, _, worth in demand.fastest_first:
             used = min(left, demand.cores[at])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.scheduling.host_fit import fit, headroom_of, quick_fit, servers_that_fit
@@ -158,35 +159,36 @@ def _sent(count, wanted):
     return {f"new {n}": wanted for n in range(count)}
 
 
-def pinned(refcores, *pcpus, vcpus=1):
+def pinned(refcores, pcpus, vcpus=1):
     """A request of a guest that Nova pins to some pCPUs."""
     wanted = request(vcpus, pref_core=refcores)
-    return replace(wanted, pcpus=(frozenset(pcpus),) * vcpus)
+    there = [structs.replace(v, cpus_allowed_list=pcpus) for v in wanted.vcpus]
+    return structs.replace(wanted, vcpus=tuple(there))
 
 
 def test_a_pinned_guest_fits_its_own_pcpus_only():
     """Whatever is free elsewhere; as for NUMA cells."""
     report = host_report(instance("a", (0.6, 0), allowed={0}))
 
-    assert fit(headroom_of(report), pinned(0.4, 0)).core_types == ("slow",)
-    assert fit(headroom_of(report), pinned(0.6, 0)).refused is not None
-    assert fit(headroom_of(report), pinned(0.6, 1)).core_types == ("slow",)
-    assert fit(headroom_of(report), pinned(0.6, 1, 2, vcpus=2)).core_types == ("slow", "fast")
-    assert fit(headroom_of(report), pinned(2, 0, 1)).refused is not None
+    assert fit(headroom_of(report), pinned(0.4, "0")).core_types == ("slow",)
+    assert fit(headroom_of(report), pinned(0.6, "0")).refused is not None
+    assert fit(headroom_of(report), pinned(0.6, "1")).core_types == ("slow",)
+    assert fit(headroom_of(report), pinned(0.6, "1-2", vcpus=2)).core_types == ("slow", "fast")
+    assert fit(headroom_of(report), pinned(2, "0-1")).refused is not None
 
 
 def test_a_pinned_guest_may_displace_one_that_is_not():
     """The agent moves it."""
     report = host_report(instance("a", (0.6, 0)))
-    assert fit(headroom_of(report), pinned(0.6, 0)).core_types == ("slow",)
+    assert fit(headroom_of(report), pinned(0.6, "0")).core_types == ("slow",)
 
 
 def test_a_pending_pinned_guest_counts_where_it_will_be():
     """Not on the fullest pCPU of the host."""
     report = host_report(instance("a", (0.3, 0)))
-    headroom = headroom_of(report, pending={"b": pinned(0.6, 1)})
+    headroom = headroom_of(report, pending={"b": pinned(0.6, "1")})
 
     assert headroom.complete
-    assert fit(headroom, pinned(0.6, 1)).refused is not None
-    assert fit(headroom, pinned(0.4, 1)).core_types == ("slow",)
-    assert not headroom_of(report, pending={"b": pinned(0.6, 1), "c": pinned(0.6, 1)}).complete
+    assert fit(headroom, pinned(0.6, "1")).refused is not None
+    assert fit(headroom, pinned(0.4, "1")).core_types == ("slow",)
+    assert not headroom_of(report, pending={"b": pinned(0.6, "1"), "c": pinned(0.6, "1")}).complete
