@@ -18,7 +18,6 @@ booking over the time since, nor for less than a write costs. Where writes are f
 often.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -164,9 +163,8 @@ def first_share(ips: float, rho: float | None) -> float:
     return min(1.0, ips / (rho or RHO_UNKNOWN))
 
 
-@functools.lru_cache(maxsize=4096)
 def _longest_wait_s(share: float) -> float:
-    """The longest wait that the limit for this share can cause; most limits rarely change."""
+    """The longest wait that the limit for this share can cause."""
     return _period_us(share) / 1e6 + TICK_S / max(share, 1e-3)
 
 

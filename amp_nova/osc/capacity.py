@@ -57,26 +57,14 @@ class ListCapacity(Lister):
 
 
 class ShowCapacity(ShowOne):
-    """Show how many more servers of a flavor fit, and on which hosts
-
-    Without FLAVOR it is 'openstack amp capacity list'.
-    """
+    """Show how many more servers of a flavor fit, and on which hosts"""
 
     _epilog = "example: openstack amp capacity show half"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of ``capacity show``."""
-        parser.add_argument("name", metavar="FLAVOR", nargs="?", help="name or id")
-        parser.add_argument("--flavor", action="append", help=argparse.SUPPRESS)
+        parser.add_argument("name", metavar="FLAVOR", help="name or id")
         _add_where(parser)
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        """Show one flavor, or list those of ``--flavor`` or all, as scripts know it."""
-        if parsed_args.name is not None:
-            return super().run(parsed_args)
-        listing = ListCapacity(self.app, self.app_args)
-        parser = listing.get_parser("openstack amp capacity list")
-        return listing.run(parser.parse_args(["-f", parsed_args.formatter], parsed_args))
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """Field names and values."""

@@ -7,14 +7,14 @@ import pytest
 from msgspec import structs
 
 from amp_nova.accounting.accounts import Accounts, advance, of_instance
-from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS, Conditions
+from amp_nova.accounting.delivery import CAUSES, Conditions
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Counts, Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests import hosts
 
 KEY = ("vm", 0)
-HALF = VcpuBooking(0, "pref_core", 0.5)
+HALF = VcpuBooking(0, 0.5)
 approx = pytest.approx
 
 
@@ -68,26 +68,6 @@ def test_the_interval_is_accounted(accounts, host):
     account = accounts.account(KEY)
     assert account.ref_s == approx(1.5)
     assert account.last.ratio == approx(1.0)
-
-
-def test_ratios_of_minutes_are_counted(accounts, host):
-    """A histogram per instance, as the exporter shows it."""
-    cycles(accounts, host, 60)
-    host.vcpu("vm").starved = 0.75
-    cycles(accounts, host, 60)
-
-    found = accounts.ratios("vm")
-    counts, total = found.counts, found.total
-    assert len(counts) == len(RATIO_BUCKETS) + 1
-    assert sum(counts) == 2
-    assert counts[0] == 1
-    assert total == approx(1.5)
-
-
-def test_a_stranger_has_an_empty_account(accounts):
-    """Nobody's account is nothing, not an error."""
-    assert accounts.account(("other", 0)).ref_s == 0.0
-    assert accounts.ratios("other").total == 0.0
 
 
 def test_without_terms_nothing_is_accounted(accounts, host):
@@ -200,7 +180,7 @@ def test_neighbours_on_the_same_core_cost_what_the_calibration_says():
                 0,
                 1,
                 1.0,
-                VcpuBooking(0, "pref_core", 0.75),
+                VcpuBooking(0, 0.75),
                 0.0,
                 CoreType("slow", smt_busy_factor=0.6),
             )
@@ -224,11 +204,9 @@ class TestSleepers:
 
     CONDITIONS = (
         Conditions(0, 2, 1.0, HALF, 0.1),
-        Conditions(1, 2, 2.0, VcpuBooking(0, "pref_core", 0.25), 0.1),
-        Conditions(0, 2, 1.0, VcpuBooking(0, "pref_core", 0.75)),
-        Conditions(
-            0, 2, 1.0, VcpuBooking(0, "ips", ips=1e9), core_type=CoreType("slow", nominal_ips=2e9)
-        ),
+        Conditions(1, 2, 2.0, VcpuBooking(0, 0.25), 0.1),
+        Conditions(0, 2, 1.0, VcpuBooking(0, 0.75)),
+        Conditions(0, 2, 1.0, VcpuBooking(0, ips=1e9), core_type=CoreType("slow", nominal_ips=2e9)),
         Conditions(0, 2, 1.0),
     )
     SUMS = ("cpu_s", "ref_s", "shortfall_ref_s", "balance")

@@ -26,7 +26,7 @@ def used(run_s=0.0, throttled_s=0.0, others_s=0.0, wall_s=1.0):
 
 
 def conditions(refcores=0.5, coefficient=1.0, position=0, types=2, edge_s=0.0):
-    booking = VcpuBooking(0, "pref_core" if refcores else "best_effort", refcores)
+    booking = VcpuBooking(0, refcores or None)
     return Conditions(position, types, coefficient, booking, edge_s)
 
 

@@ -399,12 +399,6 @@ def test_capacity_with_the_hosts_that_fit(cloud):
     assert cloud.rows(ShowCapacity, "half", "--host", "slow", *URL)["fits"] == 1
 
 
-@pytest.mark.parametrize("words", [(), ("--flavor", "half"), ("-c", "Fits"), ("--host", "slow")])
-def test_capacity_show_without_a_flavor_is_capacity_list(cloud, words):
-    """Scripts know it by this name."""
-    assert cloud.rows(ShowCapacity, *URL, *words) == cloud.rows(ListCapacity, *URL, *words)
-
-
 def test_capacity_in_fragments_is_not_counted(cloud):
     """Two cores with 0.4 free each hold no vCPU of 0.5; Placement alone would see room for one."""
     cloud.host("twin", {"slow": 2000}, claimed=1200)
