@@ -46,44 +46,6 @@ def errors(specs, vcpus=2):
 
 
 class TestCapacity:
-    @pytest.mark.parametrize(
-        ("text", "value"),
-        [("1", 1.0), ("0.5", 0.5), ("1.5", 1.5), ("007", 7.0), ("0.001", 0.001), ("64", 64.0)],
-    )
-    def test_pref_core_is_a_decimal_of_reference_cores(self, text, value):
-        """Every vCPU books the capacity of the general key, in reference cores."""
-        booking = booked(vcpus=2, pref_core=text)
-
-        assert [(v.index, v.kind, v.refcores, v.ips) for v in booking.vcpus] == [
-            (0, "pref_core", value, None),
-            (1, "pref_core", value, None),
-        ]
-        assert booking.booked
-
-    @pytest.mark.parametrize(
-        ("text", "value"),
-        [
-            ("2.5G", 2.5e9),
-            ("800M", 8e8),
-            ("12k", 12e3),
-            ("1T", 1e12),
-            ("1000T", 1e15),
-            ("123456", 123456.0),
-            ("0.5", 0.5),
-        ],
-    )
-    def test_ips_takes_factors_of_a_thousand(self, text, value):
-        """k, M, G and T are powers of 1000."""
-        booking = booked(ips=text)
-
-        assert [(v.kind, v.refcores, v.ips) for v in booking.vcpus] == [("ips", None, value)]
-
-    def test_an_index_overrides_the_general_key(self):
-        """``amp:pref_core.1`` applies to vCPU 1 alone and overrides the general key."""
-        booking = booked(vcpus=3, pref_core="0.5", pref_core__1="1.5")
-
-        assert [v.refcores for v in booking.vcpus] == [0.5, 1.5, 0.5]
-
     def test_vcpus_of_one_instance_may_differ_in_kind(self):
         """An AMP VM: one vCPU by reference cores, one by Ips, one best effort."""
         booking = booked(vcpus=3, pref_core__0="1", ips__2="1G")
@@ -111,12 +73,6 @@ class TestCapacity:
 
         assert repr(text) in error
         assert "k, M, G or T" in error
-
-    def test_the_greatest_capacity_is_named(self):
-        """A greater value is refused with the maximum."""
-        (error,) = errors({"amp:pref_core": "1" + "0" * 16})
-
-        assert "up to 10^15" in error
 
 
 class TestExclusion:
@@ -270,12 +226,6 @@ class TestKeys:
     def test_other_peoples_keys_are_ignored(self, key):
         """Only the ``amp:`` namespace is read, in lower case."""
         assert parse({key: "whatever"}, 1) == best_effort(1)
-
-    def test_every_error_is_reported(self):
-        """All at once, and without repetition."""
-        found = errors({"amp:pref_core": "x", "amp:weight": "0", "amp:wait": "1"})
-
-        assert len(found) == len(set(found)) == 3
 
     def test_parse_raises_with_every_error(self):
         """In one exception."""

@@ -235,31 +235,6 @@ class TestDecisions:
     def fits(self, states, requested, node="host1"):
         return fit(states.entry(node).headroom, requested).refused is None
 
-    def test_a_decision_takes_capacity_at_once(self, states):
-        """The next request sees what is left."""
-        receive(states)
-        decide(states, "host1", "a", request(pref_core=2))
-
-        assert not self.fits(states, request(pref_core=2))
-        assert self.fits(states, request(pref_core=1))
-
-    def test_a_reported_instance_is_no_longer_pending(self, states):
-        """It counts once."""
-        receive(states)
-        decide(states, "host1", "a", request(pref_core=0.5))
-        receive(states, instance("a", (0.5, 0)), sequence=2)
-
-        assert states.entry("host1").requests == {}
-        assert self.fits(states, request(2, pref_core__0=0.5, pref_core__1=1))
-
-    def test_a_report_without_the_instance_does_not_drop_it(self, states):
-        """The guest may not have started yet."""
-        receive(states)
-        decide(states, "host1", "a", request(pref_core=2))
-        receive(states, sequence=2)
-
-        assert not self.fits(states, request(pref_core=2))
-
     @pytest.mark.parametrize(
         ("nova", "counts"),
         [
@@ -324,16 +299,6 @@ class TestDecisions:
         assert not self.fits(states, request(pref_core=2), "host2")
 
         receive(states, instance("a", (2.0, 2)), sequence=2)
-        assert not self.fits(states, request(pref_core=2), "host2")
-
-    def test_a_live_migration_counts_on_both_hosts(self, states):
-        """The source still reports it; the destination does not yet."""
-        receive(states, instance("a", (2.0, 2)))
-        receive(states, node="host2")
-        decide(states, "host2", "a", request(pref_core=2))
-        receive(states, instance("a", (2.0, 2)), sequence=2)
-
-        assert not self.fits(states, request(pref_core=2), "host1")
         assert not self.fits(states, request(pref_core=2), "host2")
 
     def test_an_instance_that_left_keeps_its_capacity_while_nova_has_it_there(self, states):

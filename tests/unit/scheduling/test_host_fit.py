@@ -69,13 +69,6 @@ def test_an_uncalibrated_host_is_refused():
     assert "coefficient" in answer(request(pref_core=0.5), topology=unknown)
 
 
-def test_instructions_are_converted_by_the_calibration():
-    """On cores of 2 and 4 GIps, 3 GIps fit the fast one only, and 5 GIps fit neither."""
-    assert answer(request(ips="3G"), topology=CALIBRATED) == ("fast",)
-    assert answer(request(ips="1G"), topology=CALIBRATED) == ("slow",)
-    assert "more than any core gives" in answer(request(ips="5G"), topology=CALIBRATED)
-
-
 def test_instructions_are_converted_by_nominal_ips_whatever_the_coefficient():
     """A fast core of coefficient 3 that retires 2.5 times as much: 3.7 GIps take 0.74 of it."""
     fast = CoreType("fast", 3.0, nominal_ips=5e9)
