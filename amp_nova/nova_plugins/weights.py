@@ -98,10 +98,7 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
 
     def weight_multiplier(self, host_state: Any) -> float:
         """The multiplier from the metadata of the host's aggregates, else the configured one."""
-        for aggregate in host_state.aggregates:
-            if self.option in aggregate.metadata:
-                return float(utils.get_weight_multiplier(host_state, self.option, self._multiplier))
-        return self._multiplier
+        return float(utils.get_weight_multiplier(host_state, self.option, self._multiplier))
 
     def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
         """The scores of all hosts; the booking is read once for all of them."""

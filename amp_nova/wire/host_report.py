@@ -119,11 +119,7 @@ class Origin(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """One host as its agent sees it.
-
-    ``bookable``: pCPUs that new instances may use. ``counters``: the source of instruction counts,
-    ``None`` without one. ``problems``: bookings that the agent cannot keep, and why.
-    """
+    """One host as its agent sees it. ``bookable``: pCPUs that new instances may use."""
 
     origin: Origin
     topology: Topology
@@ -131,9 +127,7 @@ class HostReport:
     reserve_ratio: float = 0.0
     instances: tuple[ReportedInstance, ...] = ()
     policy: str = "none"
-    counters: str | None = None
     healthy: bool = True
-    problems: tuple[str, ...] = ()
     by_uuid: Mapping[str, ReportedInstance] = field(init=False, repr=False, compare=False)
     cpu_lists: tuple[frozenset[int], ...] = field(init=False, repr=False, compare=False)
     """The pCPUs in each distinct ``cpus_allowed_list``, which ``pcpus_of`` shares as long as a

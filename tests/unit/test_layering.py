@@ -160,7 +160,6 @@ LARGE = {
     "probe.py": "one file, because tenants copy it into their servers",
     "policies/api.py VcpuView": "the published interface of policies",
     "sim/host.py __init__": "independent settings with defaults",
-    "wire/host_report.py HostReport": "the fields of a report, one for one",
 }
 
 # Rule 5: words of a private vocabulary, in no name that others see.
