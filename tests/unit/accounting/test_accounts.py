@@ -263,3 +263,5 @@ class TestSleepers:
                     assert found.delivery.owed_ref_s == approx(want.delivery.owed_ref_s)
                     assert found.recent.cpu_s == approx(want.recent.cpu_s)
                     assert found.recent.demand_s == approx(want.recent.demand_s)
+                    minutes = [sum(a.ratios.counts) for a in (found, want)]
+                    assert abs(minutes[0] - minutes[1]) <= 1  # a minute may begin elsewhere
