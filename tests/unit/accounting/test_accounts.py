@@ -79,27 +79,40 @@ def test_without_terms_nothing_is_accounted(accounts, host):
     assert accounts.account(KEY).ref_s == approx(0.5)
 
 
-def test_a_new_incarnation_starts_from_its_own_counters(accounts, host):
-    """After a restart the counters begin at zero: what lies between is not accounted."""
-    cycles(accounts, host)
+def restarted(host):
+    """Its counters begin at zero, and have come far when it is seen again."""
     host.restart("vm")
     host.vcpu("vm").bandwidth = hosts.limit(0.5)
     host.vcpu("vm").run_ns = 10**12
+
+
+def unreadable(host):
+    """Its threads cannot be read once."""
+    host.domains["vm"].failure = "its threads cannot be read"
+
+
+def rewound(host):
+    """A counter goes backwards."""
+    host.vcpu("vm").run_ns -= 10**12
+
+
+def clock_back(host):
+    """The clock goes backwards."""
+    host.time_ns -= 10**12
+
+
+@pytest.mark.parametrize("disturbance", [restarted, unreadable, rewound, clock_back])
+def test_an_interval_that_cannot_be_known_is_lost_and_nothing_else(accounts, host, disturbance):
+    """What it had stays, and what follows is accounted."""
+    cycles(accounts, host)
+    disturbance(host)
     cycles(accounts, host)
     assert accounts.account(KEY).ref_s == approx(0.5)
 
-    cycles(accounts, host)
+    host.domains["vm"].failure = None
+    cycles(accounts, host, 2 if disturbance is unreadable else 1)
     assert accounts.account(KEY).ref_s == approx(1.0)
-
-
-def test_counters_that_go_backwards_are_not_accounted(accounts, host):
-    """Nor do they spoil what follows."""
-    cycles(accounts, host)
-    host.vcpu("vm").run_ns = 0
-    cycles(accounts, host)
-    cycles(accounts, host)
-
-    assert accounts.account(KEY).ref_s == approx(1.0)
+    assert sum(accounts.account(KEY).shortfall_ref_s) == approx(0.0)
 
 
 def test_a_domain_that_left_and_came_back_starts_anew(accounts, host):
@@ -115,29 +128,6 @@ def test_a_domain_that_left_and_came_back_starts_anew(accounts, host):
     assert accounts.account(KEY).ref_s == 0.0
     cycles(accounts, host)
     assert accounts.account(KEY).ref_s == approx(0.5)
-
-
-def test_a_domain_that_could_not_be_read_keeps_its_account(accounts, host):
-    """One failed reading is no end; what ran meanwhile is not known."""
-    cycles(accounts, host)
-    host.domains["vm"].failure = "its threads cannot be read"
-    cycles(accounts, host)
-    assert accounts.account(KEY).ref_s == approx(0.5)
-
-    host.domains["vm"].failure = None
-    cycles(accounts, host, 2)
-    assert accounts.account(KEY).ref_s == approx(1.0)
-
-
-@pytest.mark.parametrize("leap_ns", [-(10**12), -(10**9)])
-def test_a_clock_that_goes_back(accounts, host, leap_ns):
-    """That interval is lost, nothing else."""
-    cycles(accounts, host)
-    host.time_ns += leap_ns
-    cycles(accounts, host, 2)
-
-    assert accounts.account(KEY).ref_s == approx(1.0)
-    assert sum(accounts.account(KEY).shortfall_ref_s) == approx(0.0)
 
 
 def test_a_clock_that_leaps(accounts, host):
