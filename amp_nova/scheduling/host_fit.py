@@ -219,25 +219,3 @@ def _on(report: HostReport, pcpus: Sequence[int]) -> HostFit:
 def fit(headroom: Headroom, request: ReportedInstance) -> HostFit:
     """Whether a request fits a host."""
     return quick_fit(headroom, request) or repacked_fit(headroom, request)
-
-
-def servers_that_fit(
-    report: HostReport,
-    request: ReportedInstance,
-    most: int,
-    present: Mapping[str, ReportedInstance] = MappingProxyType({}),
-) -> int:
-    """How many servers with this request fit a host one after the other, at most ``most``.
-
-    ``present``: instances on the host that the report does not have.
-    Found by bisection: a host that fits some number of servers normally fits any smaller number.
-    """
-    fewest = 0
-    while fewest < most:
-        count = (fewest + most + 1) // 2
-        before = {**present, **{f"new {n}": request for n in range(count - 1)}}
-        if fit(headroom_of(report, pending=before), request).refused is None:
-            fewest = count
-        else:
-            most = count - 1
-    return fewest

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.scheduling.host_fit import fit, headroom_of, quick_fit, servers_that_fit
+from amp_nova.scheduling.host_fit import fit, headroom_of, quick_fit
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu
 from tests import hosts
 from tests.host_reports import host_report, instance, request
@@ -133,23 +133,6 @@ def test_a_vcpu_on_an_offline_pcpu_needs_another_place_first():
     report = host_report(present, topology=hosts.topology(offline=(1,)))
 
     assert fit(headroom_of(report), request(pref_core=1)).core_types == ("fast",)
-
-
-@pytest.mark.parametrize("refcores", [0.3, 0.6, 1.1, 2.0, 2.1])
-def test_servers_that_fit_are_those_that_the_filter_lets_in_one_by_one(refcores):
-    """Bisection finds the number at which the next server is refused."""
-    report = host_report(instance("a", (0.5, 0)))
-    wanted = request(pref_core=refcores)
-    count = 0
-    while not fit(headroom_of(report, pending=_sent(count, wanted)), wanted).refused:
-        count += 1
-
-    assert servers_that_fit(report, wanted, 100) == count
-    assert servers_that_fit(report, wanted, 1) == min(count, 1)
-
-
-def _sent(count, wanted):
-    return {f"new {n}": wanted for n in range(count)}
 
 
 def pinned(refcores, pcpus, vcpus=1):
