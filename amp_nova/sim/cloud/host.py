@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from amp_nova.admission.packing import Demand, least_refcores, pack
+from amp_nova.admission.packing import pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.hardware.effective_speed import bookable_refcores
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling.demands import demands_of
 from amp_nova.scheduling.host_fit import Headroom, HostFit
 from amp_nova.scheduling.placement_score import BestEffortDemand, PlacementScore
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
@@ -111,19 +112,9 @@ class CloudHost:
         """Pack all bookings as the agent does, which keeps vCPUs where they are if it can."""
         topology = self.report.topology
         demands = [
-            Demand(
-                (resource, v.index),
-                refcores,
-                self.report.bookable,
-                instance.core_type,
-                v.core_type,
-                admitted=v.pcpu is not None,
-                ips=v.ips,
-                packed=v.pcpu,
-            )
+            demand
             for resource, instance in self._instances.items()
-            for v in instance.vcpus
-            if (refcores := v.refcores if v.ips is None else least_refcores(v.ips, topology))
+            for demand in demands_of(instance, self.report, resource)
         ]
         placed = pack(demands, topology, self.report.reserve_ratio).placed
         self.unplaced = len(demands) - len(placed)
