@@ -146,10 +146,6 @@ def quick_fit(headroom: Headroom, request: ReportedInstance) -> HostFit | None:
     demands = demands_of(request, report)
     if len(demands) < len(request.vcpus):
         return HostFit(refused="it is not calibrated for Ips bookings: run amp-nova calibrate")
-    if headroom.complete:
-        placed = place(demands, report.topology, headroom.left.copy())
-        if len(placed) == len(demands):
-            return _on(report, [placed[d.key] for d in demands])
     needs = [need_cores(demands[0], t) for t in types]
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):
         return HostFit(refused=f"a vCPU of {demands[0].amount} is more than any core gives")
@@ -157,6 +153,10 @@ def quick_fit(headroom: Headroom, request: ReportedInstance) -> HostFit | None:
     if least > headroom.refcores + TOLERANCE * len(demands):
         requested, free = sum_refcores(demands), max(0.0, headroom.refcores)
         return HostFit(refused=f"{requested:g} reference cores requested, {free:.3f} free")
+    if headroom.complete:
+        placed = place(demands, report.topology, headroom.left.copy())
+        if len(placed) == len(demands):
+            return _on(report, [placed[d.key] for d in demands])
     return None
 
 
