@@ -97,11 +97,6 @@ class Work(Struct, frozen=True):
     wait_s: float = 0.0
     instructions: float = 0.0
 
-    @property
-    def demand_s(self) -> float:
-        """Time in which it wanted a pCPU."""
-        return min(self.wall_s, self.run_s + self.wait_s)
-
 
 class IpsState(Struct, frozen=True):
     """What a controller remembers of one vCPU.
