@@ -191,8 +191,8 @@ def _kept_first(item: _Item) -> tuple[Any, ...]:
 
 
 @dataclass(slots=True)
-class _Filling:
-    """A host that is being filled: what is free, and what is placed so far."""
+class Filling:
+    """A host that is being filled: what is free, what is placed so far, and why the rest is not."""
 
     free: FreeCores
     placed: dict[Hashable, int] = field(default_factory=dict)
@@ -209,9 +209,9 @@ class _Filling:
         )
 
 
-def _first_fit(items: Iterable[_Item], topology: Topology, base: _Filling) -> _Filling:
+def _first_fit(items: Iterable[_Item], topology: Topology, base: Filling) -> Filling:
     """Add items to ``base`` one by one, each to its preferred place."""
-    made = _Filling(base.free.copy(), dict(base.placed), dict(base.needs), dict(base.unplaced))
+    made = Filling(base.free.copy(), dict(base.placed), dict(base.needs), dict(base.unplaced))
     for item in items:
         if (place := next(item.places(made.free), None)) is None:
             made.unplaced[item.demand.key] = _reason(item.demand, topology)
@@ -220,7 +220,7 @@ def _first_fit(items: Iterable[_Item], topology: Topology, base: _Filling) -> _F
     return made
 
 
-def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Filling | None:
+def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> Filling | None:
     """Place all items by depth-first search; ``None`` if impossible or beyond the search limit.
 
     Of pCPUs with equal free capacity that are options of the same vCPUs, only one is tried. A state
@@ -236,10 +236,10 @@ def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Fi
     dead_ends: set[object] = set()
     steps = len(items) + SEARCH_STEPS_MAX
 
-    def place_from(at: int, free: FreeCores) -> _Filling | None:
+    def place_from(at: int, free: FreeCores) -> Filling | None:
         nonlocal steps
         if at == len(items):
-            return _Filling(free)
+            return Filling(free)
         like = {p: (kind[p], alike) for p, alike in free.alike().items()}
         state = (at, tuple(sorted(like.values())))
         steps -= 1
@@ -262,39 +262,30 @@ def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Fi
     return place_from(0, empty)
 
 
-def _attempts(
-    demands: Sequence[Demand], topology: Topology, empty: FreeCores
-) -> Iterator[_Filling]:
+def _attempts(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> Iterator[Filling]:
     """Packings to try: first without moves to another core type, then with them."""
     moving = any(d.current is not None for d in demands)
     for stay in (True, False) if moving else (False,):
         items = sorted((_item(d, topology, stay=stay) for d in demands), key=_hardest_first)
         ordered = sorted(items, key=_kept_first) if stay else items
-        yield _first_fit(ordered, topology, _Filling(empty))
+        yield _first_fit(ordered, topology, Filling(empty))
         if stay:
             # Every vCPU on the pCPU it was last packed onto, and newcomers beside them: this is
             # what the scheduler tries first.
             packed = [d if d.packed is None else structs.replace(d, pcpu=d.packed) for d in demands]
             again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
-            yield _first_fit(again, topology, _Filling(empty))
+            yield _first_fit(again, topology, Filling(empty))
         if (filling := _search(items, topology, empty)) is not None:
             yield filling
 
 
-def place(demands: Iterable[Demand], topology: Topology, free: FreeCores) -> dict[Hashable, int]:
-    """Put vCPUs beside those that are placed already, hardest first.
-
-    Returns the pCPU of each that found one, whose capacity is taken from ``free``.
-    """
-    placed = {}
-    for item in sorted((_item(d, topology) for d in demands), key=_hardest_first):
-        if (found := next(item.places(free), None)) is not None:
-            placed[item.demand.key], option = found
-            free.take(option, found[0])
-    return placed
+def place(demands: Iterable[Demand], topology: Topology, free: FreeCores) -> Filling:
+    """Put vCPUs beside what has been placed already, hardest first; ``free`` stays as it is."""
+    items = sorted((_item(d, topology) for d in demands), key=_hardest_first)
+    return _first_fit(items, topology, Filling(free))
 
 
-def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> _Filling:
+def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> Filling:
     """The first attempt that places all demands; if none does, the first attempt."""
     attempts = _attempts(demands, topology, empty)
     first = next(attempts)

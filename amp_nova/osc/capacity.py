@@ -187,10 +187,12 @@ def fits(flavor: Flavor, booking: Booking, host: Host, pcpus: Pcpus | None) -> F
     in_refcores = bookings.in_refcores(flavor)
     if pcpus is None or in_refcores is None or not booking.booked:
         return fewest
-    left, server = pcpus.left.copy(), _demands(in_refcores)
+    left, server = pcpus.left, _demands(in_refcores)
     for count in range(fewest.servers):
-        if len(place(server, pcpus.topology, left)) < len(server):
+        filling = place(server, pcpus.topology, left)
+        if filling.unplaced:
             return Fits(count, FRAGMENTS)
+        left = filling.free
     return fewest
 
 
@@ -220,6 +222,4 @@ def _pcpus(
     topology = Topology(tuple(core_types), tuple(pcpus), core_types[0].name, "Placement")
     total = sum(o.total for o in host.offers)
     reserved = sum(o.reserved for o in host.offers) / total if total else 0.0
-    left = free_cores.empty(topology, reserved)
-    place(booked, topology, left)
-    return Pcpus(topology, left)
+    return Pcpus(topology, place(booked, topology, free_cores.empty(topology, reserved)).free)

@@ -74,7 +74,9 @@ def headroom_of(
     capacity = sum(bookable_refcores(topology, everywhere).values())
     left, unplaced, booked = _packed(demands_on(report, without, pending), report)
     complete = len(unplaced) * len(everywhere) <= SEARCHED_MAX
-    complete = complete and len(place(unplaced, topology, left)) == len(unplaced)
+    if complete:
+        filling = place(unplaced, topology, left)
+        complete, left = not filling.unplaced, filling.free
     refcores = (1.0 - report.reserve_ratio) * capacity - booked
     free = _free_capacity(report, left.cores)
     return Headroom(report, without, pending, left, free, complete, refcores)
@@ -154,9 +156,9 @@ def quick_fit(headroom: Headroom, request: ReportedInstance) -> HostFit | None:
         requested, free = sum_refcores(demands), max(0.0, headroom.refcores)
         return HostFit(refused=f"{requested:g} reference cores requested, {free:.3f} free")
     if headroom.complete:
-        placed = place(demands, report.topology, headroom.left.copy())
-        if len(placed) == len(demands):
-            return _on(report, [placed[d.key] for d in demands])
+        filling = place(demands, report.topology, headroom.left)
+        if not filling.unplaced:
+            return _on(report, [filling.placed[d.key] for d in demands])
     return None
 
 
