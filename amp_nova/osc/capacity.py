@@ -189,10 +189,10 @@ def fits(flavor: Flavor, booking: Booking, host: Host, pcpus: Pcpus | None) -> F
         return fewest
     left, server = pcpus.left, _demands(in_refcores)
     for count in range(fewest.servers):
-        filling = place(server, pcpus.topology, left)
-        if filling.unplaced:
+        packing = place(server, pcpus.topology, left)
+        if not packing.complete:
             return Fits(count, FRAGMENTS)
-        left = filling.free
+        left = packing.free
     return fewest
 
 

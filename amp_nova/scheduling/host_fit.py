@@ -75,8 +75,8 @@ def headroom_of(
     left, unplaced, booked = _packed(demands_on(report, without, pending), report)
     complete = len(unplaced) * len(everywhere) <= SEARCHED_MAX
     if complete:
-        filling = place(unplaced, topology, left)
-        complete, left = not filling.unplaced, filling.free
+        packing = place(unplaced, topology, left)
+        complete, left = packing.complete, packing.free
     refcores = (1.0 - report.reserve_ratio) * capacity - booked
     free = _free_capacity(report, left.cores)
     return Headroom(report, without, pending, left, free, complete, refcores)
@@ -156,9 +156,9 @@ def quick_fit(headroom: Headroom, request: ReportedInstance) -> HostFit | None:
         requested, free = sum_refcores(demands), max(0.0, headroom.refcores)
         return HostFit(refused=f"{requested:g} reference cores requested, {free:.3f} free")
     if headroom.complete:
-        filling = place(demands, report.topology, headroom.left)
-        if not filling.unplaced:
-            return _on(report, [filling.placed[d.key] for d in demands])
+        packing = place(demands, report.topology, headroom.left)
+        if packing.complete:
+            return _on(report, [packing.placed[d.key] for d in demands])
     return None
 
 
