@@ -21,7 +21,7 @@ class PackingHost:
     def __init__(self, name, topology, reserve_ratio=0.0, policy="amp-vm"):
         self.name, self.topology = name, topology
         self.pcpus = frozenset(p.id for p in topology.pcpus)
-        self.info = HostInfo(name, None, reserve_ratio, policy, "perf")
+        self.info = HostInfo(name, None, reserve_ratio, policy)
         self.domains, self.entitlements, self._packed = {}, {}, {}
         self._sequence = 0
 

@@ -70,7 +70,7 @@ def booked(index=0, refcores=0.5, **said):
     """A vCPU that books reference cores and is kept on the fast ones."""
     entitlement = Entitlement(
         ("", index),
-        VcpuBooking(index, "pref_core", refcores=refcores),
+        VcpuBooking(index, refcores),
         ALL,
         frozenset({2, 3}),
         Quota(HALF),
@@ -89,7 +89,7 @@ def booked(index=0, refcores=0.5, **said):
 
 def ips(index=0, value=2.5e9, **said):
     """A vCPU that books instructions, which nothing can count."""
-    booking = VcpuBooking(index, "ips", ips=value)
+    booking = VcpuBooking(index, ips=value)
     entitlement = Entitlement(("", index), booking, ALL, note=said.get("note"))
     return VcpuRecord(reading(index, None, ALL), entitlement)
 

@@ -10,7 +10,6 @@ from amp_nova.accounting.delivery import (
     Conditions,
     Ratios,
     add_cpu_time,
-    add_idle,
     add_interval,
 )
 from amp_nova.accounting.speed_loss import siblings_busy
@@ -21,6 +20,7 @@ from amp_nova.model.allocation import Allocations, Positions
 from amp_nova.model.observation import (
     DomainReading,
     Observation,
+    Usage,
     VcpuKey,
     VcpuReading,
     usage,
@@ -52,8 +52,14 @@ class AccountEntry(Struct, frozen=True):
         idle_s = (time_ns - self.time_ns) / 1e9
         if idle_s <= 0.0 or self.reading is None or self.conditions is None:
             return self.account
-        counted = self.reading.counts is not None
-        return add_idle(self.account, idle_s, self.conditions, WINDOW_S, counted=counted)
+        retired = None if self.reading.counts is None else 0.0
+        # The open window ends as it would have, and the rest of the time is one long window.
+        ends_s = min(idle_s, max(0.0, WINDOW_S - self.account.window.wall_s))
+        account = self.account
+        for part_s in filter(None, (ends_s, idle_s - ends_s)):
+            slept = Usage(part_s, 0.0, 0.0, 0.0, instructions=retired)
+            account = add_interval(account, slept, self.conditions, WINDOW_S)
+        return account
 
 
 @dataclass(frozen=True, slots=True)

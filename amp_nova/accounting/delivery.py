@@ -289,32 +289,6 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     )
 
 
-def add_idle(
-    account: Account, wall_s: float, ran: Conditions, window_s: float, *, counted: bool
-) -> Account:
-    """Add time without demand; ``counted``: whether the vCPU's instructions are counted."""
-    delivery, recent = account.delivery, account.recent
-    if ran.booking.refcores is not None:
-        delivery = structs.replace(delivery, wall_s=delivery.wall_s + wall_s)
-    if recent is not slowdown.NOTHING:
-        idle = Usage(wall_s, 0.0, 0.0, 0.0)
-        recent = slowdown.enter(recent, idle, ran.position, ran.types)
-    window, last, minute, ratios = account.window, account.last, account.minute, account.ratios
-    while wall_s > 0.0:
-        # Whole idle windows are all alike: add them together as one long window.
-        part_s = min(wall_s, max(window_s - window.wall_s, 1e-9))
-        if part_s == window_s and wall_s > 2.0 * window_s:
-            part_s = wall_s - wall_s % window_s or window_s
-        instructions = window.instructions or 0.0 if counted else window.instructions
-        window = Window(window.wall_s + part_s, window.owed, window.ref_s, instructions)
-        if window.wall_s >= window_s * 0.999:
-            last, minute, ratios = _closed(window, minute, ratios, ran)
-            window = EMPTY_WINDOW
-        wall_s -= part_s
-    unchanged = account.cpu_s, account.ref_s, account.shortfall_ref_s, account.balance
-    return Account(*unchanged, window, last, ratios, delivery, recent, minute)
-
-
 def _closed(
     window: Window, minute: Window, ratios: Ratios, ran: Conditions
 ) -> tuple[Last, Window, Ratios]:

@@ -10,7 +10,7 @@ other bookings.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
@@ -104,27 +104,35 @@ def least_refcores(ips: float, topology: Topology) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """The pCPU of each booked vCPU, or the reason why it has none, and the free share of each pCPU.
+    """The pCPU of each booked vCPU, or the reason why it has none, and what is free.
 
-    ``needs``: the share of its pCPU that each takes; ``whole``: pCPUs whose siblings are kept free.
-    ``most_cores`` and ``unbooked_cores`` are filled in by ``control.entitlement`` with the results
-    of ``admission.headroom``.
+    ``needs``: the share of its pCPU that each takes. ``most_cores`` and ``unbooked_cores`` are
+    filled in by ``control.homes`` with the results of ``admission.headroom``.
     """
 
-    placed: Mapping[Hashable, int]
-    unplaced: Mapping[Hashable, str]
-    free_cores: Mapping[int, float]
+    free: FreeCores
+    placed: dict[Hashable, int] = field(default_factory=dict)
+    needs: dict[Hashable, float] = field(default_factory=dict)
+    unplaced: dict[Hashable, str] = field(default_factory=dict)
     most_cores: Mapping[Hashable, float] = field(default_factory=lambda: _NOTHING)
     """The most that each vCPU with a soft limit or a burst may use, in cores."""
     unbooked_cores: Mapping[Hashable, Mapping[str, float]] = field(default_factory=lambda: _NOTHING)
     """The most that vCPUs without a booking in an instance with one may use: cores by core type."""
-    needs: Mapping[Hashable, float] = field(default_factory=lambda: _NOTHING)
-    whole: frozenset[int] = frozenset()
 
     @property
     def complete(self) -> bool:
         """Whether every vCPU has a place."""
         return not self.unplaced
+
+    @property
+    def free_cores(self) -> Mapping[int, float]:
+        """The free share of each pCPU."""
+        return self.free.cores
+
+    @property
+    def whole(self) -> Set[int]:
+        """pCPUs whose siblings are kept free."""
+        return self.free.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,37 +198,19 @@ def _kept_first(item: _Item) -> tuple[Any, ...]:
     return item.demand.pcpu is None, item.demand.current is None, *_hardest_first(item)
 
 
-@dataclass(slots=True)
-class _Filling:
-    """A host that is being filled: what is free, and what is placed so far."""
-
-    free: FreeCores
-    placed: dict[Hashable, int] = field(default_factory=dict)
-    needs: dict[Hashable, float] = field(default_factory=dict)
-    unplaced: dict[Hashable, str] = field(default_factory=dict)
-
-    def put(self, key: Hashable, pcpu: int, option: Option) -> None:
-        self.placed[key], self.needs[key] = pcpu, self.free.take(option, pcpu)
-
-    def packing(self) -> Packing:
-        free = self.free
-        return Packing(
-            self.placed, self.unplaced, free.cores, needs=self.needs, whole=frozenset(free.whole)
-        )
-
-
-def _first_fit(items: Iterable[_Item], topology: Topology, base: _Filling) -> _Filling:
+def _first_fit(items: Iterable[_Item], topology: Topology, base: Packing) -> Packing:
     """Add items to ``base`` one by one, each to its preferred place."""
-    made = _Filling(base.free.copy(), dict(base.placed), dict(base.needs), dict(base.unplaced))
+    made = Packing(base.free.copy(), dict(base.placed), dict(base.needs), dict(base.unplaced))
     for item in items:
         if (place := next(item.places(made.free), None)) is None:
             made.unplaced[item.demand.key] = _reason(item.demand, topology)
         else:
-            made.put(item.demand.key, *place)
+            key, (pcpu, option) = item.demand.key, place
+            made.placed[key], made.needs[key] = pcpu, made.free.take(option, pcpu)
     return made
 
 
-def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Filling | None:
+def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> Packing | None:
     """Place all items by depth-first search; ``None`` if impossible or beyond the search limit.
 
     Of pCPUs with equal free capacity that are options of the same vCPUs, only one is tried. A state
@@ -236,10 +226,10 @@ def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Fi
     dead_ends: set[object] = set()
     steps = len(items) + SEARCH_STEPS_MAX
 
-    def place_from(at: int, free: FreeCores) -> _Filling | None:
+    def place_from(at: int, free: FreeCores) -> Packing | None:
         nonlocal steps
         if at == len(items):
-            return _Filling(free)
+            return Packing(free)
         like = {p: (kind[p], alike) for p, alike in free.alike().items()}
         state = (at, tuple(sorted(like.values())))
         steps -= 1
@@ -252,36 +242,40 @@ def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Fi
             tried.add(like[pcpu])
             after = free.copy()
             need = after.take(option, pcpu)
-            if (filling := place_from(at + 1, after)) is not None:
+            if (packing := place_from(at + 1, after)) is not None:
                 key = items[at].demand.key
-                filling.placed[key], filling.needs[key] = pcpu, need
-                return filling
+                packing.placed[key], packing.needs[key] = pcpu, need
+                return packing
         dead_ends.add(state)
         return None
 
     return place_from(0, empty)
 
 
-def _attempts(
-    demands: Sequence[Demand], topology: Topology, empty: FreeCores
-) -> Iterator[_Filling]:
+def _attempts(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> Iterator[Packing]:
     """Packings to try: first without moves to another core type, then with them."""
     moving = any(d.current is not None for d in demands)
     for stay in (True, False) if moving else (False,):
         items = sorted((_item(d, topology, stay=stay) for d in demands), key=_hardest_first)
         ordered = sorted(items, key=_kept_first) if stay else items
-        yield _first_fit(ordered, topology, _Filling(empty))
+        yield _first_fit(ordered, topology, Packing(empty))
         if stay:
             # Every vCPU on the pCPU it was last packed onto, and newcomers beside them: this is
             # what the scheduler tries first.
             packed = [d if d.packed is None else structs.replace(d, pcpu=d.packed) for d in demands]
             again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
-            yield _first_fit(again, topology, _Filling(empty))
-        if (filling := _search(items, topology, empty)) is not None:
-            yield filling
+            yield _first_fit(again, topology, Packing(empty))
+        if (packing := _search(items, topology, empty)) is not None:
+            yield packing
 
 
-def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> _Filling:
+def place(demands: Iterable[Demand], topology: Topology, free: FreeCores) -> Packing:
+    """Put vCPUs beside what has been placed already, hardest first; ``free`` stays as it is."""
+    items = sorted((_item(d, topology) for d in demands), key=_hardest_first)
+    return _first_fit(items, topology, Packing(free))
+
+
+def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> Packing:
     """The first attempt that places all demands; if none does, the first attempt."""
     attempts = _attempts(demands, topology, empty)
     first = next(attempts)
@@ -309,5 +303,5 @@ def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0
         others = [_item(d, topology) for d in able if d.key not in base.placed]
         others.sort(key=lambda item: (not item.demand.admitted, *_hardest_first(item)))
         made = _first_fit(others, topology, replace(base, unplaced={}))
-    made.unplaced = {**unable, **made.unplaced}
-    return made.packing()
+    made.unplaced.update(unable)
+    return made

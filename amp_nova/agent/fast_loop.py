@@ -147,7 +147,7 @@ class FastLoop:
             vcpu.state = ips_controller.moved(vcpu.state, before.terms, work, old, new)
             vcpu.begin(vcpu.last)
         if vcpu.state.share != share:
-            vcpu.state = structs.replace(vcpu.state, share=share, held_s=0.0)
+            vcpu.state = structs.replace(vcpu.state, share=share, in_force_s=0.0)
         return vcpu
 
     def tick(self, limits: Bandwidths, ticks: int = 1) -> Throttled:

@@ -90,15 +90,12 @@ def _limits(
     unlimited = entitlement.share is None or entitlement.share.cores is None
     if entitlement.booking.kind == "ips" and unlimited:
         return ()
-    greatest = max((t.coefficient or 0.0 for t in topology.core_types), default=0.0)
+    usual = entitlement.share.period_us if entitlement.share else None
     limits = []
     for core_type in topology.core_types:
         share = _share_cores(entitlement, core_type)
         if share is not None and (pcpus := topology.pcpus_of(core_type.name)):
-            least = share
-            if entitlement.booking.refcores is not None and greatest:
-                least = entitlement.booking.refcores / greatest
-            limits.append((pcpus, bandwidth(share, period_us(min(1.0, least)))))
+            limits.append((pcpus, bandwidth(share, usual or period_us(min(1.0, share)))))
     return tuple(limits)
 
 

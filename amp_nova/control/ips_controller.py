@@ -18,7 +18,6 @@ booking over the time since, nor for less than a write costs. Where writes are f
 often.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -98,24 +97,20 @@ class Work(Struct, frozen=True):
     wait_s: float = 0.0
     instructions: float = 0.0
 
-    @property
-    def demand_s(self) -> float:
-        """Time in which it wanted a pCPU."""
-        return min(self.wall_s, self.run_s + self.wait_s)
-
 
 class IpsState(Struct, frozen=True):
     """What a controller remembers of one vCPU.
 
-    ``share``: of a pCPU, in force for ``held_s``. ``rho``: instructions per CPU second, measured
-    over ``known_s`` of CPU time; ``None`` before the first measurement. ``balance``: instructions
-    owed to the vCPU, negative after an excess. ``banked``: instructions saved while it did not want
-    to run. ``forward``: ``B / rho`` when the limit was last written. ``gift_s``: CPU time that a
-    write gives away.
+    ``share``: of a pCPU. ``rho``: instructions per CPU second, measured over ``known_s`` of CPU
+    time; ``None`` before the first measurement. ``balance``: instructions owed to the vCPU,
+    negative after an excess. ``banked``: instructions saved while it did not want to run.
+    ``forward``: ``B / rho`` when the limit was last written. ``gift_s``: CPU time that a write
+    gives away.
     """
 
     share: float
-    held_s: float = 0.0
+    in_force_s: float = 0.0
+    """How long the share has been in force."""
     rho: float | None = None
     known_s: float = 0.0
     balance: float = 0.0
@@ -164,9 +159,8 @@ def first_share(ips: float, rho: float | None) -> float:
     return min(1.0, ips / (rho or RHO_UNKNOWN))
 
 
-@functools.lru_cache(maxsize=4096)
 def _longest_wait_s(share: float) -> float:
-    """The longest wait that the limit for this share can cause; most limits rarely change."""
+    """The longest wait that the limit for this share can cause."""
     return _period_us(share) / 1e6 + TICK_S / max(share, 1e-3)
 
 
@@ -246,7 +240,7 @@ def _learned(
         if seen.run_s < RHO_RUN_LEAST_S or not seen.instructions:
             return rho, known_s, gift_s
         return seen.instructions / seen.run_s, seen.run_s, gift_s
-    if state.held_s == 0.0 and wanted_s > 0.9 * work.wall_s:  # just written
+    if state.in_force_s == 0.0 and wanted_s > 0.9 * work.wall_s:  # just written
         gave_s = work.run_s - state.share * wanted_s
         gift_s = max(0.0, gift_s + GIFT_WEIGHT * (gave_s - gift_s))
     if work.run_s < RHO_RUN_LEAST_S or not work.instructions:
@@ -267,7 +261,7 @@ def _decided(state: IpsState, terms: IpsTerms, wanted_ratio: float, *, changed: 
     assert rho is not None
     forward = min(1.0, terms.ips / rho)
     hold_s = gift_s / (HOLD_RATIO * forward)
-    if not changed and state.held_s < hold_s * 0.999:
+    if not changed and state.in_force_s < hold_s * 0.999:
         return state
     little = EARLY_S * terms.ips
     steady = not changed and abs(forward - state.forward) <= HYSTERESIS_RATIO * forward
@@ -285,7 +279,7 @@ def _decided(state: IpsState, terms: IpsTerms, wanted_ratio: float, *, changed: 
         share = max(share, least)
     if abs(share - share_now) <= HYSTERESIS_RATIO * forward:
         return state
-    return structs.replace(state, share=share, forward=forward, held_s=0.0)
+    return structs.replace(state, share=share, forward=forward, in_force_s=0.0)
 
 
 def moved(
@@ -303,7 +297,7 @@ def moved(
         state = structs.replace(state, unreported_s=unreported_s, balance=balance, banked=banked)
     if rho is not None and old is not None and new is not None:
         rho *= new / old
-    return structs.replace(state, rho=rho, known_s=0.0, held_s=0.0)
+    return structs.replace(state, rho=rho, known_s=0.0, in_force_s=0.0)
 
 
 def _default(state: IpsState, terms: IpsTerms, work: Work, latest: Work, changed: bool) -> IpsState:
@@ -313,7 +307,7 @@ def _default(state: IpsState, terms: IpsTerms, work: Work, latest: Work, changed
     balance, banked = _balanced(state, rho, terms, work, wanted_s)
     state = IpsState(
         state.share,
-        state.held_s + work.wall_s,
+        state.in_force_s + work.wall_s,
         rho,
         known_s,
         balance,

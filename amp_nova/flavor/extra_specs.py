@@ -154,9 +154,15 @@ class VcpuBooking:
     """What one vCPU books: ``refcores`` (reference cores), ``ips``, or neither (best effort)."""
 
     index: int
-    kind: Kind = "best_effort"
     refcores: float | None = None
     ips: float | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """In which unit it books, if it does."""
+        if self.refcores is not None:
+            return "pref_core"
+        return "best_effort" if self.ips is None else "ips"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +242,9 @@ def _vcpu(index: int, values: Values) -> VcpuBooking | None:
     ips = values.get(("ips", index), values.get(("ips", None)))
     if refcores is not None and ips is not None:
         return None
-    if refcores is not None:
-        return VcpuBooking(index, "pref_core", refcores=float(refcores))
-    if ips is not None:
-        return VcpuBooking(index, "ips", ips=float(ips))
-    return VcpuBooking(index)
+    return VcpuBooking(
+        index, None if refcores is None else float(refcores), None if ips is None else float(ips)
+    )
 
 
 def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple[str, ...]]:

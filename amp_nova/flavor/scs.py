@@ -44,7 +44,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CoreSizes:
     """What the operator sells.
 
     ``core_refcores``: speed of the core of which ``shared-core`` promises a share, in reference
@@ -69,7 +69,7 @@ def cpu_type(name: str, specs: Mapping[str, str]) -> str | None:
 
 
 def keeping(
-    name: str, specs: Mapping[str, str], vcpus: int, terms: Terms
+    name: str, specs: Mapping[str, str], vcpus: int, sizes: CoreSizes
 ) -> tuple[dict[str, str], str]:
     """The ``amp:`` keys with which a flavor keeps its promise, and what keeps it, in words.
 
@@ -92,9 +92,9 @@ def keeping(
         return own, _pinned(promised, specs, own)
     if promised == "shared-core":
         # Three decimals are what Placement claims. Without the small term 0.19 / 0.95 is 0.201.
-        least = math.ceil(SHARE * terms.core_refcores / MINUTE_KEPT_RATIO * 1000 - 1e-9) / 1000
+        least = math.ceil(SHARE * sizes.core_refcores / MINUTE_KEPT_RATIO * 1000 - 1e-9) / 1000
         wanted = {PREF_CORE: f"{least:g}"}
-    elif (whole := terms.dedicated.get(promised)) is not None:
+    elif (whole := sizes.dedicated.get(promised)) is not None:
         least, wanted = whole.refcores, {PREF_CORE: f"{whole.refcores:g}"}
         wanted[CORE_TYPE] = whole.core_type
     else:

@@ -13,16 +13,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.model import cpulist
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.scheduling.demands import Request, reported_request
 from amp_nova.scheduling.pending import Pending, Reserved
 from amp_nova.wire import decision as wire
 from amp_nova.wire.decision import Decision
-from amp_nova.wire.host_report import ReportedVcpu, pcpus_of
+from amp_nova.wire.host_report import ReportedInstance, pcpus_of
 
 LOG = logging.getLogger(__name__)
 ECHO_S = 10.0
@@ -56,7 +53,9 @@ class Decisions:
         self._cast = None
         self._send.put(None)
 
-    def reserve(self, node: str, resource: str, request: Request, alternates: bool) -> bool:
+    def reserve(
+        self, node: str, resource: str, request: ReportedInstance, alternates: bool
+    ) -> bool:
         """Reserve capacity for a claim, unless another request or worker has taken it.
 
         Once a host was chosen for the instance, Nova names ``alternates`` on which it retries a
@@ -87,7 +86,7 @@ class Decisions:
             self._tell(self._decision("over", resource, node))
         return echo.fits
 
-    def decided(self, node: str, resource: str, request: Request) -> None:
+    def decided(self, node: str, resource: str, request: ReportedInstance) -> None:
         """Nova chose this host."""
         self._states.decided(node, resource, Pending(request, self._clock()))
         self._tell(self._decision("chosen", resource, node, request))
@@ -96,7 +95,8 @@ class Decisions:
         """Take a decision of any worker, in the order of the bus; log one that is not valid."""
         try:
             decision = wire.decode(text)
-            request = _request(decision)
+            for vcpu in decision.vcpus:
+                pcpus_of(vcpu.cpus_allowed_list)
         except (ReportInvalid, ValueError) as exc:
             LOG.warning("a worker's decision is ignored: %s", exc)
             return
@@ -107,21 +107,22 @@ class Decisions:
         elif decision.kind == "over":
             self._states.release(decision.resource, decision.node)
         else:
+            request = ReportedInstance("", decision.vcpus, decision.core_type)
             each = Pending(request, self._clock(), decision.kind)
             self._states.decided(decision.node, decision.resource, each)
 
     def _decision(
-        self, kind: wire.Kind, resource: str, node: str = "", request: Request | None = None
+        self,
+        kind: wire.Kind,
+        resource: str,
+        node: str = "",
+        request: ReportedInstance | None = None,
     ) -> Decision:
         number = next(self._numbers)
         if request is None:
             return Decision(self._worker, number, kind, resource, node)
-        pcpus = request.pcpus or (frozenset(),) * len(request.vcpus)
-        vcpus = tuple(
-            ReportedVcpu(v.index, v.refcores, v.ips, cpulist.show(allowed))
-            for v, allowed in zip(request.vcpus, pcpus, strict=True)
-        )
-        return Decision(self._worker, number, kind, resource, node, vcpus, request.core_type)
+        booked = request.vcpus, request.core_type
+        return Decision(self._worker, number, kind, resource, node, *booked)
 
     def _tell(self, decision: Decision) -> None:
         if self._cast is not None:
@@ -142,9 +143,3 @@ class _Echo:
     def __init__(self) -> None:
         self.arrived = threading.Event()
         self.fits = True
-
-
-def _request(decision: Decision) -> Request:
-    """The request of a decision; ``ValueError`` if it names pCPUs that cannot exist."""
-    pcpus: Any = tuple(pcpus_of(v.cpus_allowed_list) for v in decision.vcpus)
-    return reported_request(decision.vcpus, decision.core_type, pcpus if any(pcpus) else ())

@@ -4,9 +4,9 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
 from nova import objects
 from nova.scheduler import filters, utils
 from nova.scheduler.host_manager import HostState
@@ -14,14 +14,15 @@ from nova.virt import hardware
 
 from amp_nova.flavor.extra_specs import DEDICATED, NAMESPACE
 from amp_nova.flavor.placement_resources import claims, provider_uuid
+from amp_nova.model import cpulist
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key, remember
 from amp_nova.nova_plugins.metrics import Outcome
 from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import demands, host_fit
-from amp_nova.scheduling.demands import Request
 from amp_nova.scheduling.host_fit import HostFit
+from amp_nova.wire.host_report import ReportedInstance
 
 LOG = logging.getLogger(__name__)
 HOSTS_LOGGED_MAX = 5
@@ -75,7 +76,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         self._server.wait_for_first(filter_obj_list)
         yield from self._filtered(filter_obj_list, spec_obj, demands.request_of(booking))
 
-    def _filtered(self, hosts: Any, spec_obj: Any, request: Request) -> Iterator[Any]:
+    def _filtered(self, hosts: Any, spec_obj: Any, request: ReportedInstance) -> Iterator[Any]:
         claimed = claims(spec_obj.flavor.extra_specs)
         resource, reserve = spec_obj.instance_uuid, self._server.decisions.reserve
         # Nova names alternates for all instances of a request together.
@@ -111,7 +112,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         outcome = "passed" if passed or not reasons else max(reasons, key=reasons.__getitem__)
         self._server.metrics.requests[outcome] += 1
 
-    def _consume(self, host: Any, request: Request, spec_obj: Any) -> None:
+    def _consume(self, host: Any, request: ReportedInstance, spec_obj: Any) -> None:
         """Nova chose this host: count the instance there for later requests."""
         HostState.consume_from_request(host, spec_obj)
         self._server.decisions.decided(host.nodename, spec_obj.instance_uuid, request)
@@ -141,8 +142,8 @@ class _Candidates(list[Any]):
     """
 
     __slots__ = ("reserve", "what")  # there are many: one for each host and request
-    reserve: Callable[[str, str, Request, bool], bool]
-    what: tuple[str, str, Request, bool]
+    reserve: Callable[[str, str, ReportedInstance, bool], bool]
+    what: tuple[str, str, ReportedInstance, bool]
 
     def __bool__(self) -> bool:
         return len(self) > 0 and self.reserve(*self.what)
@@ -151,7 +152,7 @@ class _Candidates(list[Any]):
 class _FitQuery:
     """One request, tried on every host."""
 
-    def __init__(self, states: HostStates, request: Request, resource: str) -> None:
+    def __init__(self, states: HostStates, request: ReportedInstance, resource: str) -> None:
         self._states = states
         self._request = request
         self._key = cache_key(request)
@@ -161,7 +162,7 @@ class _FitQuery:
         self._stale_report = CONF.amp_scheduler.stale_report
         self._repacks_left = REPACKED_HOSTS_MAX
 
-    def fit(self, host: Any, request: Request) -> HostFit | None:
+    def fit(self, host: Any, request: ReportedInstance) -> HostFit | None:
         """Whether the request fits a host, by its last report or as ``stale_report`` says.
 
         ``request``: as it is on this host. ``None`` if the host passes without a usable report.
@@ -182,9 +183,9 @@ class _FitQuery:
             return HostFit(refused=NO_REPORT[1])
         return HostFit(refused=NO_REPORT[2])
 
-    def _reported_fit(self, entry: Entry, request: Request) -> HostFit:
+    def _reported_fit(self, entry: Entry, request: ReportedInstance) -> HostFit:
         """The fit by a report; cached in the entry unless it is special for this instance."""
-        if entry.counts(self._resource) or request.pcpus:
+        if entry.counts(self._resource) or request is not self._request:
             return host_fit.fit(entry.headroom_for(self._resource), request)
         fit: HostFit | None = entry.results.get(self._key)
         if fit is None:
@@ -204,7 +205,7 @@ def _dedicated(spec_obj: Any) -> bool:
     return topology is not None and any(cell.pcpuset for cell in topology.cells)
 
 
-def _on_host(host: Any, spec_obj: Any, request: Request) -> Request | None:
+def _on_host(host: Any, spec_obj: Any, request: ReportedInstance) -> ReportedInstance | None:
     """The request as it is on this host, with the pCPUs of the cells to which Nova will pin it.
 
     ``None`` if no cells of this host suit the guest. Nova reads flavor and image and puts the
@@ -229,7 +230,10 @@ def _on_host(host: Any, spec_obj: Any, request: Request) -> Request | None:
         return None
     pcpus = {cell.id: frozenset(cell.cpuset) for cell in host.numa_topology.cells}
     allowed = {vcpu: pcpus[cell.id] for cell in placed.cells for vcpu in cell.cpuset}
-    return replace(request, pcpus=tuple(allowed[v.index] for v in request.vcpus))
+    vcpus = (
+        structs.replace(v, cpus_allowed_list=cpulist.show(allowed[v.index])) for v in request.vcpus
+    )
+    return structs.replace(request, vcpus=tuple(vcpus))
 
 
 def _prefer_core_type(host: Any, core_type: str) -> None:

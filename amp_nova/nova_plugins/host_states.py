@@ -18,15 +18,13 @@ from oslo_config import cfg
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.refusals import Refusals
 from amp_nova.scheduling import host_fit, pending, placement_score, report_order
-from amp_nova.scheduling.best_effort import BestEffortDemand
-from amp_nova.scheduling.demands import Request
 from amp_nova.scheduling.host_fit import Headroom
 from amp_nova.scheduling.pending import NovaInstances, Pending, PendingByUuid, Reserved
-from amp_nova.scheduling.placement_score import NewInstance
+from amp_nova.scheduling.placement_score import BestEffortDemand, NewInstance
 from amp_nova.scheduling.report_order import Order
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
 from amp_nova.wire.encoding import decode
-from amp_nova.wire.host_report import HostReport
+from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 T = TypeVar("T")
 FORGET_AFTER = 20
@@ -58,7 +56,6 @@ class Entry:
     """
 
     report: HostReport
-    received_s: float
     order: Order
     pending: PendingByUuid = field(default_factory=dict)
     sensitivities: Mapping[Profile, float] = field(default_factory=dict)
@@ -66,7 +63,7 @@ class Entry:
 
     def usable(self, oldest_s: float) -> bool:
         """Whether the agent is healthy and its report was not received before ``oldest_s``."""
-        return self.received_s >= oldest_s and self.report.healthy
+        return self.order.received_s >= oldest_s and self.report.healthy
 
     @cached_property
     def left(self) -> frozenset[str]:
@@ -76,7 +73,7 @@ class Entry:
         )
 
     @cached_property
-    def requests(self) -> dict[str, Request]:
+    def requests(self) -> dict[str, ReportedInstance]:
         """The requests of pending instances."""
         return {resource: pending.request for resource, pending in self.pending.items()}
 
@@ -164,7 +161,7 @@ class HostStates:
     def hosts(self) -> dict[str, int]:
         """How many hosts have a report that is usable, too old, or of an unhealthy agent."""
         oldest_s, entries = self.oldest_s(), list(self._entries.values())
-        stale = sum(e.received_s < oldest_s for e in entries)
+        stale = sum(e.order.received_s < oldest_s for e in entries)
         usable = sum(e.usable(oldest_s) for e in entries)
         return {"usable": usable, "stale": stale, "unhealthy": len(entries) - usable - stale}
 
@@ -205,9 +202,9 @@ class HostStates:
             kept = pending.after_report(previous.report, report, previous.pending, now_s)
         if previous is not None and kept == previous.pending and report.same_state(previous.report):
             previous.report = replace(previous.report, origin=report.origin)
-            previous.received_s, previous.order = now_s, order
+            previous.order = order
             return
-        entry = Entry(report, now_s, order, kept, profiles(report))
+        entry = Entry(report, order, kept, profiles(report))
         entry.check()
         self._entries[node] = entry
         self._prune(now_s)
@@ -217,7 +214,7 @@ class HostStates:
         with self._lock:
             self._decide(node, resource, each)
 
-    def reserve(self, node: str, resource: str, request: Request, kind: Reserved) -> bool:
+    def reserve(self, node: str, resource: str, request: ReportedInstance, kind: Reserved) -> bool:
         """Reserve capacity if it is still free; a claim releases what the last one reserved.
 
         Other requests may have been decided since the filter ran.
@@ -285,7 +282,7 @@ class HostStates:
                 if kept != entry.pending:
                     self._replace(node, kept)
 
-    def _fits(self, node: str, resource: str, request: Request) -> bool:
+    def _fits(self, node: str, resource: str, request: ReportedInstance) -> bool:
         headroom = self._entries[node].headroom_for(resource)
         return host_fit.fit(headroom, request).refused is None
 
@@ -308,7 +305,7 @@ class HostStates:
 
     def _replace(self, node: str, kept: PendingByUuid) -> Entry:
         entry = self._entries[node]
-        entry = Entry(entry.report, entry.received_s, entry.order, kept, entry.sensitivities)
+        entry = Entry(entry.report, entry.order, kept, entry.sensitivities)
         self._entries[node] = entry
         return entry
 
@@ -319,6 +316,6 @@ class HostStates:
             return
         self._pruned_s = now_s
         oldest_s = now_s - FORGET_AFTER * stale_s
-        self._entries = {n: e for n, e in self._entries.items() if e.received_s >= oldest_s}
+        self._entries = {n: e for n, e in self._entries.items() if e.order.received_s >= oldest_s}
         kept = {r for e in self._entries.values() for r in e.pending}
         self._sent = {r: nodes for r, nodes in self._sent.items() if r in kept}

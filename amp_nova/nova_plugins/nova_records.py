@@ -158,7 +158,7 @@ class Cells:
         in_time = dict(answers)  # a late answer must not change it
         for uuid in {cell.uuid for cell in cells} - in_time.keys() - self._failing:
             why = errors.get(uuid, f"no answer within {ANSWER_S:g} s")
-            LOG.warning("cell %s cannot be asked about instances: %s", uuid, why)
+            LOG.warning("cannot query the instances of cell %s: %s", uuid, why)
         self._failing = {cell.uuid for cell in cells} - in_time.keys()
         return in_time
 

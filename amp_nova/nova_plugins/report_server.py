@@ -136,7 +136,7 @@ class ReportServer:
                 failing = False
             except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
                 if not failing:
-                    LOG.warning("Nova's database cannot be asked about instances: %s", exc)
+                    LOG.warning("cannot query instances in Nova's database: %s", exc)
                 failing = True
 
     def _write_metrics(self) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from nova.scheduler import utils, weights
 
 from amp_nova.flavor.extra_specs import Booking, best_effort
-from amp_nova.model.topology import Topology
 from amp_nova.nova_plugins import host_states, report_server
 from amp_nova.nova_plugins.host_states import Entry, HostStates, remember
 from amp_nova.nova_plugins.nova_records import read_booking
@@ -35,7 +34,6 @@ def _clamped(score: float) -> float:
 
 
 NEUTRAL = _weights(gain=1.0, speed=1.0)
-NOT_CALIBRATED = Topology((), (), "", "")
 
 
 class _WeightsQuery:
@@ -56,10 +54,10 @@ class _WeightsQuery:
         self._fit_key = host_states.cache_key(self._request)
         self._weights_key = host_states.cache_key(self._booking, self._sensitivity)
         self._quick_fit = host_fit.quick_fit_of(self._request)
-        in_ips = any(v.ips is not None for v in self._request.vcpus)
-        by_speedup = self._sensitivity is None and isinstance(self._booking.efficiency, float)
-        # What does not depend on a host's calibration is computed once, not for each host.
-        self._new = None if in_ips or by_speedup else self._new_instance(NOT_CALIBRATED)
+        # Without Ips, what it books is the same on every host.
+        sizes = [v.refcores for v in self._request.vcpus if v.refcores is not None]
+        in_ips = len(sizes) < len(self._request.vcpus)
+        self._booked = None if in_ips else tuple(sorted(sizes, reverse=True))
 
     def weights(self, node: str) -> tuple[float, float]:
         """The weights of a host, cached in its entry."""
@@ -70,22 +68,18 @@ class _WeightsQuery:
         return cached or self._computed(entry)
 
     def _computed(self, entry: Entry) -> tuple[float, float]:
-        new = self._new or self._new_instance(entry.report.topology)
+        report, own = entry.report, self._sensitivity
         fit: HostFit | None = entry.results.get(self._fit_key)
         fit = fit or self._quick_fit(entry.headroom)
-        core_types = fit.core_types if fit else ()
-        gain, speed = placement_score.score(entry.best_effort, new, core_types)
+        if own is None:
+            own = hinted_sensitivity(self._booking.efficiency, scale_of(report.topology))
+        unbooked = len(self._booking.vcpus) - len(self._request.vcpus)
+        booked = self._booked
+        if booked is None:
+            booked = tuple([d.refcores for d in demands.demands_of(self._request, report)])
+        new = NewInstance(unbooked, booked, UNKNOWN if own is None else own)
+        gain, speed = placement_score.score(entry.best_effort, new, fit.core_types if fit else ())
         return remember(entry.results, self._weights_key, _weights(gain, speed))
-
-    def _new_instance(self, topology: Topology) -> NewInstance:
-        booking, own = self._booking, self._sensitivity
-        if own is None:
-            own = hinted_sensitivity(booking.efficiency, scale_of(topology))
-        if own is None:
-            own = UNKNOWN
-        booked = demands.requested_refcores(self._request, topology)
-        best_effort = len(booking.vcpus) - len(self._request.vcpus)
-        return NewInstance(best_effort, booked, own, booking.weight)
 
 
 class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
@@ -104,10 +98,7 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
 
     def weight_multiplier(self, host_state: Any) -> float:
         """The multiplier from the metadata of the host's aggregates, else the configured one."""
-        for aggregate in host_state.aggregates:
-            if self.option in aggregate.metadata:
-                return float(utils.get_weight_multiplier(host_state, self.option, self._multiplier))
-        return self._multiplier
+        return float(utils.get_weight_multiplier(host_state, self.option, self._multiplier))
 
     def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
         """The scores of all hosts; the booking is read once for all of them."""

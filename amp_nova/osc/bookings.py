@@ -51,10 +51,7 @@ def in_refcores(flavor: Flavor) -> Booking | None:
     ips = sum(v.ips or 0.0 for v in booking.vcpus)
     refcores = sum(v.refcores or 0.0 for v in booking.vcpus)
     ratio = max(0.0, int(units) / 1000 - refcores) / ips
-    vcpus = (
-        v if v.ips is None else VcpuBooking(v.index, "pref_core", refcores=v.ips * ratio)
-        for v in booking.vcpus
-    )
+    vcpus = (v if v.ips is None else VcpuBooking(v.index, v.ips * ratio) for v in booking.vcpus)
     return replace(booking, vcpus=tuple(vcpus))
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn
 
+from amp_nova.admission import free_cores
+from amp_nova.admission.free_cores import FreeCores
+from amp_nova.admission.packing import Demand, place
 from amp_nova.flavor.extra_specs import Booking
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor, by_host
 from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus
 from amp_nova.osc.host import COEFFICIENT, NO_HOSTS, Host, Offer, read_hosts
-from amp_nova.scheduling.demands import Request, request_of
-from amp_nova.scheduling.host_fit import servers_that_fit
-from amp_nova.wire.host_report import HostReport, Origin
 
 CAPACITY = "reference cores"
 FRAGMENTS = "reference cores of one pCPU"
@@ -24,8 +24,7 @@ INVALID = "its extra specs"
 SHORT = ("Flavor", "VCPUs", "Booking", "Fits", "Limited By")
 LONG = ("RAM", "Disk", "Claimed Refcores", "Hosts", "Hosts By Limit")
 UNLIMITED = 1 << 30
-Booked = Mapping[str, Request]
-"""What the servers on a host book, by their ids."""
+PCPUS_MAX = 1 << 13
 
 
 class ListCapacity(Lister):
@@ -57,26 +56,14 @@ class ListCapacity(Lister):
 
 
 class ShowCapacity(ShowOne):
-    """Show how many more servers of a flavor fit, and on which hosts
-
-    Without FLAVOR it is 'openstack amp capacity list'.
-    """
+    """Show how many more servers of a flavor fit, and on which hosts"""
 
     _epilog = "example: openstack amp capacity show half"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of ``capacity show``."""
-        parser.add_argument("name", metavar="FLAVOR", nargs="?", help="name or id")
-        parser.add_argument("--flavor", action="append", help=argparse.SUPPRESS)
+        parser.add_argument("name", metavar="FLAVOR", help="name or id")
         _add_where(parser)
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        """Show one flavor, or list those of ``--flavor`` or all, as scripts know it."""
-        if parsed_args.name is not None:
-            return super().run(parsed_args)
-        listing = ListCapacity(self.app, self.app_args)
-        parser = listing.get_parser("openstack amp capacity list")
-        return listing.run(parser.parse_args(["-f", parsed_args.formatter], parsed_args))
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """Field names and values."""
@@ -125,24 +112,32 @@ class Capacity:
         }
 
 
-Seen = tuple[Host, HostReport | None, Booked]
+@dataclass(frozen=True, slots=True)
+class Pcpus:
+    """The pCPUs of a host, and what the bookings of its servers leave of them."""
+
+    topology: Topology
+    left: FreeCores
+
+
+Seen = tuple[Host, Pcpus | None]
 
 
 def _hosts(cloud: Cloud, args: argparse.Namespace, log: Any) -> Sequence[Seen]:
-    """Enabled hosts with an agent, as their agents would report them, and what servers book."""
+    """Enabled hosts with an agent, and their pCPUs where these are known."""
     hosts = [h for h in read_hosts(cloud) if h.enabled and args.host in (None, h.node)]
     if not hosts:
         log.warning(NO_HOSTS)
         return []
     measured = prometheus(cloud, args, log)
     coefficients = by_host(measured, [h.node for h in hosts], COEFFICIENT, "core_type")
-    booked: dict[str, dict[str, Request]] = {host.node: {} for host in hosts}
+    booked: dict[str, list[Demand]] = {host.node: [] for host in hosts}
     for server in cloud.servers(all_projects=True):
         booking = bookings.in_refcores(server.flavor)
         if booking is not None and server.node in booked:
-            booked[server.node][server.id] = request_of(booking)
-    seen = [(host, report_of(host, coefficients), booked[host.node]) for host in hosts]
-    if missing := [host.node for host, report, _ in seen if report is None]:
+            booked[server.node] += _demands(booking, server.id)
+    seen = [(host, _pcpus(host, coefficients, booked[host.node])) for host in hosts]
+    if missing := [host.node for host, pcpus in seen if pcpus is None]:
         log.warning(
             "the pCPUs of %s are not known, so fragments count as free: "
             "Prometheus has no %s of its agent",
@@ -150,6 +145,15 @@ def _hosts(cloud: Cloud, args: argparse.Namespace, log: Any) -> Sequence[Seen]:
             COEFFICIENT,
         )
     return seen
+
+
+def _demands(booking: Booking, server: str = "") -> list[Demand]:
+    everywhere = frozenset(range(PCPUS_MAX))
+    return [
+        Demand((server, v.index), v.refcores, everywhere, booking.core_type)
+        for v in booking.vcpus
+        if v.refcores is not None
+    ]
 
 
 def _capacity(flavor: Flavor, hosts: Sequence[Seen]) -> Capacity:
@@ -161,12 +165,10 @@ def _capacity(flavor: Flavor, hosts: Sequence[Seen]) -> Capacity:
     return Capacity(flavor, by_host)
 
 
-def fits(
-    flavor: Flavor, booking: Booking, host: Host, report: HostReport | None, booked: Booked
-) -> Fits:
-    """How many more servers of a flavor a host takes: by Placement, and by the filter's packing.
+def fits(flavor: Flavor, booking: Booking, host: Host, pcpus: Pcpus | None) -> Fits:
+    """How many more servers of a flavor a host takes: by Placement, and by packing.
 
-    Without a ``report`` the host's pCPUs are unknown, and fragmentation is ignored.
+    If the host's pCPUs are unknown, fragmentation is ignored.
     """
     needs = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.ram_mib, "DISK_GB": flavor.disk_gb}
     limits = [
@@ -183,10 +185,15 @@ def fits(
             limits.append(Fits(0, CAPACITY))
     fewest = min(limits, key=lambda fit: fit.servers, default=Fits(UNLIMITED, ""))
     in_refcores = bookings.in_refcores(flavor)
-    if report is None or in_refcores is None or not booking.booked:
+    if pcpus is None or in_refcores is None or not booking.booked:
         return fewest
-    packed = servers_that_fit(report, request_of(in_refcores), fewest.servers, booked)
-    return fewest if packed == fewest.servers else Fits(packed, FRAGMENTS)
+    left, server = pcpus.left, _demands(in_refcores)
+    for count in range(fewest.servers):
+        packing = place(server, pcpus.topology, left)
+        if not packing.complete:
+            return Fits(count, FRAGMENTS)
+        left = packing.free
+    return fewest
 
 
 def _may_claim(flavor: Flavor, booking: Booking, offer: Offer) -> bool:
@@ -195,8 +202,10 @@ def _may_claim(flavor: Flavor, booking: Booking, offer: Offer) -> bool:
     return counted and booking.core_type in (None, offer.core_type)
 
 
-def report_of(host: Host, coefficients: Mapping[tuple[str, str], float]) -> HostReport | None:
-    """The host as its agent would report it without instances, from what Placement knows.
+def _pcpus(
+    host: Host, coefficients: Mapping[tuple[str, str], float], booked: Sequence[Demand]
+) -> Pcpus | None:
+    """The pCPUs of a host, from what Placement knows.
 
     ``None`` if the coefficient of a core type is unknown, as inventories are sums over pCPUs.
     """
@@ -210,10 +219,7 @@ def report_of(host: Host, coefficients: Mapping[tuple[str, str], float]) -> Host
         count = round(offer.total / (1000 * coefficient))
         pcpus += [PCpu(len(pcpus) + n, offer.core_type) for n in range(count)]
     core_types.sort(key=lambda t: t.coefficient or 0.0)
+    topology = Topology(tuple(core_types), tuple(pcpus), core_types[0].name, "Placement")
     total = sum(o.total for o in host.offers)
-    return HostReport(
-        Origin(host.node, "", 0, 0.0, 0.0),
-        Topology(tuple(core_types), tuple(pcpus), core_types[0].name, "Placement"),
-        frozenset(p.id for p in pcpus),
-        sum(o.reserved for o in host.offers) / total if total else 0.0,
-    )
+    reserved = sum(o.reserved for o in host.offers) / total if total else 0.0
+    return Pcpus(topology, place(booked, topology, free_cores.empty(topology, reserved)).free)

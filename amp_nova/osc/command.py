@@ -51,8 +51,3 @@ def prometheus(cloud: Cloud, args: argparse.Namespace, log: Any) -> Prometheus |
     if source is None:
         log.warning("no measured values: give --prometheus URL, or register it in the catalogue")
     return source
-
-
-def rounded(value: float | None, digits: int = 3) -> float | None:
-    """A number for people; ``None`` stays unknown."""
-    return None if value is None else round(value, digits)

@@ -9,11 +9,12 @@ from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn, ListDictColumn
 
+from amp_nova.cmd.command import short
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.flavor.placement_resources import IPS_TRAIT, PLACEMENT_CLASS, provider_name
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, by_host
-from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus, rounded
+from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus
 
 NO_HOSTS = (
     "no host offers CUSTOM_AMP_MREFCORE in Placement: set [placement] enabled in amp-nova.conf of "
@@ -142,12 +143,12 @@ class ListHost(Lister):
                 host.node,
                 "enabled" if host.enabled else "disabled",
                 offer.core_type,
-                rounded(coefficients.get((host.node, offer.core_type))),
+                short(coefficients.get((host.node, offer.core_type))),
                 offer.capacity / 1000,
                 offer.claimed / 1000,
                 offer.free / 1000,
                 "yes" if offer.counts_ips else "no",
-                rounded(delivered.get((host.node, ""))),
+                short(delivered.get((host.node, ""))),
             )
             for host in hosts
             for offer in host.offers
@@ -189,13 +190,11 @@ class ShowHost(ShowOne):
             "state": "enabled" if host.enabled else "disabled",
             "core_types": ListDictColumn(_core_types(host, value(COEFFICIENT, "core_type"))),
             "bookings": ListDictColumn(self._bookings(host)),
-            "delivered_refcores": rounded(value(DELIVERED).get("")),
+            "delivered_refcores": short(value(DELIVERED).get("")),
             "shortfall_refcore_seconds_last_hour": DictColumn(
-                {cause: round(short, 3) for cause, short in sorted(shortfall.items())}
+                {cause: short(short_ref_s) for cause, short_ref_s in sorted(shortfall.items())}
             ),
-            "calibration_age_s": rounded(
-                value("time() - amp_calibration_timestamp_seconds").get(""), 0
-            ),
+            "calibration_age_s": short(value("time() - amp_calibration_timestamp_seconds").get("")),
             "last_cycle_age_s": None if last_s is None else round(time.time() - last_s, 1),
         }
         return tuple(fields), tuple(fields.values())
@@ -215,7 +214,7 @@ def _core_types(host: Host, coefficients: dict[str, float]) -> list[dict[str, ob
     return [
         {
             "name": offer.core_type,
-            "coefficient": rounded(coefficients.get(offer.core_type)),
+            "coefficient": short(coefficients.get(offer.core_type)),
             "capacity": offer.capacity / 1000,
             "claimed": offer.claimed / 1000,
             "free": offer.free / 1000,

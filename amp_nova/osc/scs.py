@@ -7,7 +7,7 @@ from amp_nova.cmd.arguments import number
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor import scs
 from amp_nova.flavor.extra_specs import parse
-from amp_nova.flavor.scs import Terms, Whole
+from amp_nova.flavor.scs import CoreSizes, Whole
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Flavor
 from amp_nova.osc.command import Lister
@@ -55,18 +55,20 @@ class ScsFlavor(Lister):
             "dedicated-thread": parsed_args.dedicated_thread,
             "dedicated-core": parsed_args.dedicated_core,
         }
-        terms = Terms(parsed_args.core, {k: v for k, v in wholes.items() if v is not None})
+        sizes = CoreSizes(parsed_args.core, {k: v for k, v in wholes.items() if v is not None})
         names = parsed_args.flavors
         if names:
             flavors = [self.cloud.flavor(name) for name in names]
         else:
             flavors = [f for f in self.cloud.flavors() if _promises(f)]
-        return HEADINGS, [self._row(flavor, terms, parsed_args) for flavor in flavors]
+        return HEADINGS, [self._row(flavor, sizes, parsed_args) for flavor in flavors]
 
-    def _row(self, flavor: Flavor, terms: Terms, args: argparse.Namespace) -> tuple[object, ...]:
+    def _row(
+        self, flavor: Flavor, sizes: CoreSizes, args: argparse.Namespace
+    ) -> tuple[object, ...]:
         promised = scs.cpu_type(flavor.name, flavor.specs)
         try:
-            own, reason = scs.keeping(flavor.name, flavor.specs, flavor.vcpus, terms)
+            own, reason = scs.keeping(flavor.name, flavor.specs, flavor.vcpus, sizes)
             wanted = with_claim(flavor, own, args)
         except BookingInvalid as exc:
             self.status = 1

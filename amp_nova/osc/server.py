@@ -6,9 +6,10 @@ from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn
 
+from amp_nova.cmd.command import short
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Forbidden, by_label
-from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus, rounded
+from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus
 from amp_nova.osc.host import claimed_by
 
 DELIVERED_REFCORES = "sum by (resource) (amp_instance_delivered_refcores)"
@@ -65,9 +66,9 @@ class ListServer(Lister):
                     server.node,
                     server.flavor.name,
                     bookings.words(server.flavor),
-                    rounded(refcores.get(server.id)),
-                    rounded(ips.get(server.id), 0),
-                    rounded(ratios.get(server.id)),
+                    short(refcores.get(server.id)),
+                    short(ips.get(server.id)),
+                    short(ratios.get(server.id)),
                 )
             )
         return (*titles, "Delivered Refcores", "Delivered Ips", "Delivered Ratio"), rows
@@ -106,7 +107,7 @@ class ShowServer(ShowOne):
 
         def value(metric: str, label: str) -> DictColumn:
             values = by_label(measured, label, f"sum by ({label}) ({metric})")
-            return DictColumn({name: round(number, 3) for name, number in sorted(values.items())})
+            return DictColumn({name: short(number) for name, number in sorted(values.items())})
 
         fields = {
             "id": server.id,

@@ -18,22 +18,11 @@ When not to use it. When speedups differ: like ``rr``, it slows down those workl
 most from big cores.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from amp_nova.hardware.effective_speed import gain
-from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.placing import deficit, virtual_time
-from amp_nova.policies.placing.deficit import Accounts
-
-
-@dataclass(frozen=True, slots=True)
-class ADwrrMemory:
-    """Scaled CPU time and deficit account of every vCPU."""
-
-    scaled_s: Mapping[VcpuKey, float] = field(default_factory=dict)
-    accounts: Accounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +32,8 @@ class ADwrrPolicy:
     name: str = "a-dwrr"
 
     def decide(self, view: HostView) -> Decision:
-        """The vCPUs with the least scaled time get the big cores."""
-        memory = view.memory if isinstance(view.memory, ADwrrMemory) else ADwrrMemory()
+        """The vCPUs with the least scaled time get the big cores; the memory is that time."""
+        before = view.memory if isinstance(view.memory, dict) else {}
         types = view.topology.core_types
         rates = [gain(types, at) or 1.0 + at for at in range(len(types))]
         steps = {}
@@ -52,8 +41,6 @@ class ADwrrPolicy:
             ran_s = virtual_time.at_full_demand(view, [vcpu])
             step_s = virtual_time.scaled(ran_s, rates)
             steps[vcpu.key] = None if step_s is None else step_s / vcpu.weight
-        scaled_s = virtual_time.advance(view, memory.scaled_s, steps, dict.fromkeys(steps, 1))
-        accounts = deficit.update(view, memory.accounts)
-        claim = {key: -at_s for key, at_s in scaled_s.items()}
-        places = deficit.by_claim(view, claim)
-        return Decision(places, ADwrrMemory(scaled_s, accounts), early=True)
+        scaled_s = virtual_time.advance(view, before, steps, dict.fromkeys(steps, 1))
+        places = deficit.by_claim(view, {key: -at_s for key, at_s in scaled_s.items()})
+        return Decision(places, scaled_s, early=True)

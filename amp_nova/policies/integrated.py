@@ -37,7 +37,7 @@ to slow cores stays there even while a fast core idles, unless one of its vCPUs 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from amp_nova.hardware.effective_speed import gain
 from amp_nova.model.observation import VcpuKey
@@ -47,14 +47,6 @@ from amp_nova.policies.placing.places import has_time
 
 _NOISE = 1e-9
 Vm = Sequence[VcpuView]
-
-
-@dataclass(frozen=True, slots=True)
-class IntegratedMemory:
-    """What ``integrated`` keeps between decisions."""
-
-    home: Mapping[str, int | None] = field(default_factory=dict)
-    """Position of the core type of each instance; ``None``: any."""
 
 
 class _Cores:
@@ -138,13 +130,15 @@ class IntegratedPolicy:
         at_least("threshold", self.threshold, 0.0)
 
     def decide(self, view: HostView) -> Decision:
-        """Keep instances on their core type, even out loads, and let idle cores take vCPUs."""
+        """Keep instances on their core type, even out loads, and let idle cores take vCPUs.
+
+        The memory is the position of the core type of each instance; ``None``: any.
+        """
         instances = by_instance(shared_capacity(view))
         if not view.asymmetric or not instances:
             return Decision({}, view.memory)
-        memory = view.memory if isinstance(view.memory, IntegratedMemory) else IntegratedMemory()
         names = {v.key[0] for v in view.vcpus}
-        home = dict(memory.home)
+        home = dict(view.memory) if isinstance(view.memory, dict) else {}
         cores = _Cores(view, instances)
         full = {at for at, ids in enumerate(cores.of_type) if not any(map(cores.has_time.get, ids))}
         if home.keys() != names or full & set(home.values()):
@@ -156,7 +150,7 @@ class IntegratedPolicy:
         idle = [p for ids in reversed(cores.of_type) for p in ids if not cores.count(p)]
         _steal(cores, vcpus, home, [p for p in idle if cores.has_time[p]])
         places = _affinities(view, vcpus, cores.on)
-        return Decision(places, IntegratedMemory(home))
+        return Decision(places, home)
 
     def first_places(self, view: HostView) -> tuple[dict[str, int | None], dict[VcpuKey, int]]:
         """Algorithm 1: the core type of each instance, and the first pCPU of each vCPU."""

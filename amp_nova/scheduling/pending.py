@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from amp_nova.scheduling.demands import Request, reported_request
-from amp_nova.wire.host_report import VCPUS_MAX, HostReport
+from amp_nova.scheduling.demands import booked_by
+from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
 
 Kind = Literal["tentative", "chosen", "alternate", "left"]
 Reserved = Literal["tentative", "alternate"]
@@ -26,7 +26,7 @@ class Pending:
     ``ordered`` is false for a worker's own tentative one until the bus has delivered it.
     """
 
-    request: Request
+    request: ReportedInstance
     since_s: float
     kind: Kind = "chosen"
     ordered: bool = True
@@ -41,7 +41,7 @@ class NovaInstance:
 
     node: str | None
     busy: bool
-    request: Request | None = None
+    request: ReportedInstance | None = None
 
 
 PendingByUuid = Mapping[str, Pending]
@@ -82,12 +82,12 @@ def _left(
         resource, now = instance.resource, after.by_uuid.get(instance.resource)
         if not instance.booked or now is instance:
             continue
-        was = reported_request(instance.vcpus, instance.core_type)
+        was = booked_by(instance)
         sent = pending.get(resource)
         if now is None:
             left = sent is None
         else:
-            resized = was != reported_request(now.vcpus, now.core_type)
+            resized = was != booked_by(now)
             left = resized and sent is not None and _shown(after, resource, sent)
         if left:
             yield resource, Pending(was, now_s, "left")
@@ -96,9 +96,7 @@ def _left(
 def _shown(report: HostReport, resource: str, pending: Pending) -> bool:
     """Whether a report shows a pending instance with the booking that it was sent with."""
     instance = report.by_uuid.get(resource)
-    if instance is None:
-        return False
-    return pending.request.same_booking(reported_request(instance.vcpus, instance.core_type))
+    return instance is not None and booked_by(pending.request) == booked_by(instance)
 
 
 def after_nova(

@@ -1,20 +1,23 @@
 """Placement score: what the cloud's throughput gains if an instance goes to a host.
 
-Best-effort vCPUs share what bookings leave, by the same computation as the host's own policy
-(``policies.placing.core_shares``); a booking makes that share smaller. Speeds are in reference
-cores.
+Best-effort vCPUs share what bookings leave as the host's own policy shares it
+(``policies.placing.core_shares``), and a booking makes that share smaller. Here all vCPUs count as
+alike but for their sensitivity, so sums along their order give the throughput of a host without
+going through them: weights, and core types that a vCPU may not use, are ignored. Speeds are in
+reference cores.
 """
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple
 
-from amp_nova.policies.api import VcpuView
-from amp_nova.policies.placing import core_shares
-from amp_nova.scheduling import best_effort
-from amp_nova.scheduling.best_effort import BestEffortDemand
-from amp_nova.scheduling.sensitivity import UNKNOWN
+from amp_nova.model.topology import CoreType
+from amp_nova.policies.placing.core_shares import wanted_to_run
+from amp_nova.scheduling.sensitivity import UNKNOWN, scale_of, sensitivity_of
 from amp_nova.wire.host_report import HostReport
 
 FAST_CORE_COST_RATIO = 0.5
@@ -22,6 +25,74 @@ FAST_CORE_COST_RATIO = 0.5
 the fast core could serve an instance that no slower core can."""
 GAIN_MAX = 4.0
 """Greatest gain that counts, in reference cores per vCPU."""
+IDLE_VALUE_RATIO = 0.1
+"""Value of idle capacity, which a later instance may use, over its value in use."""
+RANKING_POLICIES = frozenset({"amp-vm", "amp-vcpu", "hsp", "amp-adaptive-fair", "amp-r-fair"})
+"""Policies that give fast cores mainly to those that gain most; all others count as sharing."""
+
+
+class Group(NamedTuple):
+    """The best-effort vCPUs of an instance."""
+
+    sensitivity: float
+    vcpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class FastCoreOrder:
+    """Groups in the order in which a policy gives them fast cores, with sums along it.
+
+    ``counts`` and ``sums``: how many vCPUs precede each group, and the sum of their sensitivities;
+    the last element of each is the total.
+    """
+
+    groups: Sequence[Group]
+    counts: Sequence[int]
+    sums: Sequence[float]
+
+    def sum_of(self, vcpus: float) -> float:
+        """The sum of the sensitivities of the first ``vcpus``, which may be a fractional number."""
+        if vcpus >= self.counts[-1]:
+            return self.sums[-1]
+        at = bisect_right(self.counts, vcpus) - 1
+        return self.sums[at] + (vcpus - self.counts[at]) * self.groups[at].sensitivity
+
+    def preceding(self, sensitivity: float) -> int:
+        """How many vCPUs precede a new group, which comes before groups of equal sensitivity."""
+        return self.counts[bisect_left(self.groups, -sensitivity, key=_least_sensitive)]
+
+
+def _in_order(groups: Iterable[Group]) -> FastCoreOrder:
+    """The groups with the most sensitive first."""
+    ordered = tuple(sorted(groups, key=_least_sensitive))
+    return FastCoreOrder(
+        ordered,
+        tuple(accumulate((g.vcpus for g in ordered), initial=0)),
+        tuple(accumulate((g.vcpus * g.sensitivity for g in ordered), initial=0.0)),
+    )
+
+
+def _least_sensitive(group: Group) -> float:
+    return -group.sensitivity
+
+
+@dataclass(frozen=True, slots=True)
+class BestEffortDemand:
+    """A host's active best-effort vCPUs, the cores of each type they share, and their throughput.
+
+    ``ranked``: fast cores go mainly to those that gain most; otherwise all vCPUs are one group in
+    ``order``, which shares each core type evenly.
+    """
+
+    coefficients: Mapping[str, tuple[int, float]]
+    """The position of each core type and its coefficient, by name."""
+    cores: tuple[float, ...]
+    ranked: bool
+    order: FastCoreOrder
+    fastest_first: tuple[tuple[int, float, float], ...]
+    """The position of each core type, its coefficient minus 1, and what an idle core is worth."""
+    throughput: float = 0.0
+    """What the vCPUs get, in reference cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +105,6 @@ class NewInstance:
     best_effort: int
     booked_refcores: tuple[float, ...] = ()
     sensitivity: float = UNKNOWN
-    weight: float = 1.0
 
 
 NOBODY = NewInstance(0)
@@ -55,8 +125,36 @@ def best_effort_demand(
     report: HostReport, free_cores: Mapping[str, Sequence[float]]
 ) -> BestEffortDemand:
     """The best-effort demand of a host; ``free_cores``: what bookings leave, by core type."""
-    demand = best_effort.demand_of(report, free_cores)
-    return replace(demand, throughput=_throughput(demand, demand.cores)[0])
+    policy, _, _ = report.policy.partition(":")
+    ranked, scale = policy in RANKING_POLICIES, scale_of(report.topology)
+    groups = []
+    for instance in report.instances:
+        active = [v for v in instance.vcpus if not v.booked and wanted_to_run(v.utilization_ratio)]
+        if active:
+            own = sensitivity_of(instance, scale)
+            groups.append(Group(UNKNOWN if own is None else own, len(active)))
+    if groups and not ranked:
+        vcpus = sum(g.vcpus for g in groups)
+        groups = [Group(sum(g.vcpus * g.sensitivity for g in groups) / vcpus, vcpus)]
+    coefficients, fastest_first = _speeds(report.topology.core_types)
+    cores = tuple(sum(max(0.0, f) for f in free_cores.get(name, ())) for name in coefficients)
+    demand = BestEffortDemand(coefficients, cores, ranked, _in_order(groups), fastest_first)
+    return replace(demand, throughput=_throughput(demand, cores, NOBODY)[0])
+
+
+@functools.lru_cache(maxsize=64)
+def _speeds(
+    core_types: tuple[CoreType, ...],
+) -> tuple[dict[str, tuple[int, float]], tuple[tuple[int, float, float], ...]]:
+    """``coefficients`` and ``fastest_first`` of a host.
+
+    Cached, so that hosts of one model share them: the CPU's cache does not hold them for each.
+    """
+    coefficients = {t.name: (i, t.coefficient or 1.0) for i, t in enumerate(core_types)}
+    return coefficients, tuple(
+        (at, coefficient - 1.0, IDLE_VALUE_RATIO * (1.0 + UNKNOWN * (coefficient - 1.0)))
+        for at, coefficient in reversed(coefficients.values())
+    )
 
 
 def score(
@@ -78,23 +176,12 @@ def score(
 
 
 def _throughput(
-    demand: BestEffortDemand, cores: Sequence[float], new: NewInstance = NOBODY
+    demand: BestEffortDemand, cores: Sequence[float], new: NewInstance
 ) -> tuple[float, float]:
     """The throughput of all vCPUs and of the new instance's, in reference cores.
 
-    Idle capacity counts in the first at ``best_effort.IDLE_VALUE_RATIO``.
-    """
-    if demand.active and (not demand.alike or (new.best_effort and new.weight != 1.0)):
-        return _one_by_one(demand, cores, new)
-    return _in_sum(demand, cores, new)
-
-
-def _in_sum(
-    demand: BestEffortDemand, cores: Sequence[float], new: NewInstance
-) -> tuple[float, float]:
-    """Like ``_one_by_one``, in a tenth of the time, for equal vCPUs served in order or evenly.
-
-    All have the same CPU time, so the fastest cores serve the first vCPUs in the order.
+    All have the same CPU time, so the fastest cores serve the first vCPUs in the order. Idle
+    capacity counts in the first at ``IDLE_VALUE_RATIO``.
     """
     order, own, x, before = demand.order, new.best_effort, new.sensitivity, 0
     if own and demand.ranked:
@@ -117,38 +204,3 @@ def _in_sum(
         total += used + each * faster * (last_sum - first_sum) + idle_worth * (idle - used)
         first, first_own, first_sum = last, last_own, last_sum
     return total, own_total
-
-
-def _one_by_one(
-    demand: BestEffortDemand, cores: Sequence[float], new: NewInstance
-) -> tuple[float, float]:
-    """The two throughputs if the cores are shared exactly as policies share them."""
-    pcpus, everywhere = frozenset[int](), frozenset(range(len(cores)))
-    vcpus, sensitivities, types = [], {"": new.sensitivity}, {}
-    for instance, active, sensitivity, each_types in demand.active:
-        sensitivities[instance.resource] = sensitivity
-        for v, usable in zip(active, each_types, strict=True):
-            key = (instance.resource, v.index)
-            vcpus.append(VcpuView(key, pcpus, pcpus, instance.weight))
-            types[key] = usable
-    if new.best_effort:
-        vcpus += [VcpuView(("", i), pcpus, pcpus, new.weight) for i in range(new.best_effort)]
-        types |= {("", i): everywhere for i in range(new.best_effort)}
-    each = min(1.0, math.fsum(cores) / len(vcpus)) if vcpus else 0.0
-    shared = core_shares.SharedCapacity(tuple(vcpus), tuple(cores), each, types)
-    if demand.ranked:
-        groups = core_shares.ranked_instances(shared, lambda v: sensitivities[v.key[0]])
-        shares = core_shares.distribute(shared, groups)
-    else:
-        shares = core_shares.evenly(shared)
-    total = own = 0.0
-    idle = list(cores)
-    for key, amounts in shares.items():
-        speed = 0.0
-        for at, faster, _ in demand.fastest_first:
-            speed += amounts[at] * (1.0 + sensitivities[key[0]] * faster)
-            idle[at] -= amounts[at]
-        total += speed
-        own += speed if key[0] == "" else 0.0
-    total += math.fsum(idle[at] * idle_worth for at, _, idle_worth in demand.fastest_first)
-    return total, own

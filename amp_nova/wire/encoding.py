@@ -22,7 +22,6 @@ from amp_nova.model import cpulist
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.wire.host_report import (
     INSTANCES_MAX,
-    NAME_MAX,
     PCPUS_MAX,
     VCPUS_MAX,
     Count,
@@ -81,9 +80,7 @@ class _Host(Struct, omit_defaults=True):
     reserve_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.0
     groups: Annotated[tuple[_Group, ...], Meta(max_length=INSTANCES_MAX)] = ()
     policy: Text = "none"
-    counters: Text | None = None
     healthy: bool = True
-    problems: Annotated[tuple[str, ...], Meta(max_length=INSTANCES_MAX)] = ()
 
 
 class _Version(Struct):
@@ -104,10 +101,7 @@ def encode(report: HostReport) -> str:
         report.reserve_ratio,
         _groups(report.instances),
         report.policy,
-        report.counters,
         report.healthy,
-        # In ASCII, because one other character would make the whole report count fourfold.
-        tuple(p[:NAME_MAX].encode("ascii", "replace").decode() for p in report.problems),
     )
     return msgspec.json.encode(host).decode()
 
@@ -245,9 +239,7 @@ def _report(host: _Host) -> HostReport:
         host.reserve_ratio,
         instances,
         host.policy,
-        host.counters,
         host.healthy,
-        tuple(problem[:NAME_MAX] for problem in host.problems),
     )
 
 

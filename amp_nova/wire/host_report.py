@@ -119,11 +119,7 @@ class Origin(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """One host as its agent sees it.
-
-    ``bookable``: pCPUs that new instances may use. ``counters``: the source of instruction counts,
-    ``None`` without one. ``problems``: bookings that the agent cannot keep, and why.
-    """
+    """One host as its agent sees it. ``bookable``: pCPUs that new instances may use."""
 
     origin: Origin
     topology: Topology
@@ -131,21 +127,16 @@ class HostReport:
     reserve_ratio: float = 0.0
     instances: tuple[ReportedInstance, ...] = ()
     policy: str = "none"
-    counters: str | None = None
     healthy: bool = True
-    problems: tuple[str, ...] = ()
     by_uuid: Mapping[str, ReportedInstance] = field(init=False, repr=False, compare=False)
-    cpu_lists: Mapping[str, frozenset[int]] = field(init=False, repr=False, compare=False)
-    """The pCPUs in each distinct ``cpus_allowed_list``."""
+    cpu_lists: tuple[frozenset[int], ...] = field(init=False, repr=False, compare=False)
+    """The pCPUs in each distinct ``cpus_allowed_list``, which ``pcpus_of`` shares as long as a
+    report has them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_uuid", {i.resource: i for i in self.instances})
         lists = {v.cpus_allowed_list for i in self.instances for v in i.vcpus}
-        object.__setattr__(self, "cpu_lists", {text: pcpus_of(text) for text in lists})
-
-    def allowed(self, vcpu: ReportedVcpu) -> frozenset[int]:
-        """The pCPUs that the definition of a vCPU's domain allows."""
-        return self.cpu_lists[vcpu.cpus_allowed_list]
+        object.__setattr__(self, "cpu_lists", tuple(map(pcpus_of, lists)))
 
     def same_state(self, other: "HostReport") -> bool:
         """Whether two reports differ in their origin only."""

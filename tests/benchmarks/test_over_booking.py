@@ -121,8 +121,14 @@ def placed_by_host(url, nodes):
 
 def test_workers_that_exchange_decisions_over_book_no_host(tmp_path):
     """There is capacity for about 60 % of the boots, and hardly any of it is left."""
-    report = host_report(topology=hosts.topology(TYPES))
-    most = host_fit.servers_that_fit(report, request(pref_core=BOOKED), BOOTS)
+    report, wanted, sent = (
+        host_report(topology=hosts.topology(TYPES)),
+        request(pref_core=BOOKED),
+        {},
+    )
+    while not host_fit.fit(host_fit.headroom_of(report, pending=sent), wanted).refused:
+        sent[f"instance-{len(sent)}"] = wanted
+    most = len(sent)
     nodes = [f"host{i}" for i in range(round(0.6 * BOOTS / most))]
     bus = broker.Broker(tmp_path / "broker")
     try:

@@ -36,7 +36,7 @@ def booked_hosts(draw, tiny=False):
         for index in range(draw(st.integers(1, 3))):
             kind = draw(st.sampled_from(["pref_core"] * 4 + ["ips", "best_effort"]))
             refcores = draw(amounts) if kind == "pref_core" else None
-            vcpus.append(VcpuBooking(index, kind, refcores, 1e9 if kind == "ips" else None))
+            vcpus.append(VcpuBooking(index, refcores, 1e9 if kind == "ips" else None))
             allowed = draw(st.just(everything) | some)
             kept = draw(st.just(allowed) | some)
             facts.append(VcpuFacts(index, frozenset(kept), frozenset(allowed)))
@@ -82,7 +82,7 @@ def test_only_bookings_are_packed_anew_when_vcpus_move():
 
     assert seen(here) == seen(there)
     assert seen(here, "paused") != seen(there, "paused")
-    assert seen(here, kind="pref_core", refcores=0.5) != seen(there, kind="pref_core", refcores=0.5)
+    assert seen(here, refcores=0.5) != seen(there, refcores=0.5)
     assert seen(here) != seen(frozenset({3}))
 
 
@@ -193,7 +193,7 @@ def usages(draw):
 )
 def test_the_account_adds_up(intervals, refcores, coefficient, edge_s):
     """Causes add up to what was owed and not delivered; nothing negative, nothing twice."""
-    ran_under = Conditions(0, 1, coefficient, VcpuBooking(0, "pref_core", refcores), edge_s)
+    ran_under = Conditions(0, 1, coefficient, VcpuBooking(0, refcores), edge_s)
     account, lacks, edge = Account(), 0.0, refcores * edge_s
     balance = 0.0
     for used in intervals:

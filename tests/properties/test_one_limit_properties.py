@@ -44,17 +44,3 @@ def test_an_instance_has_one_limit_on_one_core_type_and_gets_its_booking(host, b
             speed = host.core_type(entitlement.core_type).coefficient
             assert (1.0 if quota is None else quota.cores) * speed >= tenths / 10 - 0.001
     assert min(packed.packing.free_cores.values()) >= -1e-6
-
-
-@given(HOSTS, BOOKINGS)
-def test_instances_that_are_not_split_are_packed_as_ever(host, bookings):
-    """With single vCPUs there is no difference."""
-    pcpus = range(len(host.pcpus))
-    instances = [
-        domain(f"vm{i}", [reading(0, pcpus, pcpus)], pref_core=f"{tenths / 10}")
-        for i, (_, tenths) in enumerate(bookings)
-    ]
-
-    assert homes.pack(instances, host, Terms(one_limit=True), {}) == homes.pack(
-        instances, host, Terms(), {}
-    )

@@ -122,18 +122,6 @@ def test_the_order_of_the_bookings_does_not_matter(case, chance):
     assert one.unplaced == other.unplaced
 
 
-@given(cases())
-def test_less_fits_where_more_fits(case):
-    """Packing is monotone: removing a booking or lowering the reserve never makes it fail."""
-    host, wanted, reserve_ratio = case
-    assume(wanted)
-
-    if pack(wanted, host, reserve_ratio).complete:
-        for out in range(len(wanted)):
-            assert pack(wanted[:out] + wanted[out + 1 :], host, reserve_ratio).complete
-        assert pack(wanted, host).complete
-
-
 def typed(host, packing, wanted):
     """The same bookings, kept on the core types that the packing chose."""
     return [

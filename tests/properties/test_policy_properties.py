@@ -14,9 +14,6 @@ from amp_nova.plugins import load_policy
 from amp_nova.policies import api
 from amp_nova.policies.api import Decision, HostView, VcpuView
 from amp_nova.policies.placing.core_shares import (
-    by_rank,
-    evenly,
-    ranked_instances,
     shared_capacity,
 )
 from amp_nova.sim.reproduce.saez2015 import optimum
@@ -151,21 +148,6 @@ def test_a_parallel_instance_is_split_only_if_no_single_vcpu_is_slower(policy, v
     for name in parallel:
         types = {at[k] for k in at if k[0] == name}
         assert None in types or len(types) == 1 or min(others, default=max(types)) >= max(types)
-
-
-@given(view=views(restricted=False))
-@settings(max_examples=examples(60))
-def test_shares_sum_to_the_capacity(view):
-    """With enough vCPUs every core type is divided completely; no vCPU has more than one core."""
-    shared = shared_capacity(view)
-    ranks = ranked_instances(shared, lambda v: v.speedup)
-    for shares in (evenly(shared), by_rank(shared, ranks), by_rank(shared, ranks, 0.35)):
-        assert all(sum(s) <= 1.0 + 1e-9 and min(s) >= -1e-9 for s in shares.values())
-        for at, cores in enumerate(shared.cores):
-            dealt = sum(s[at] for s in shares.values())
-            assert dealt <= cores + 1e-6
-            if len(view.vcpus) >= len(view.topology.pcpus):
-                assert dealt == pytest.approx(cores, abs=1e-6)
 
 
 @pytest.mark.parametrize("policy", sorted({*SHARING, *RANKING} - {"acfs", "eqp", "a-dwrr"}))

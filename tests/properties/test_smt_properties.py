@@ -126,41 +126,6 @@ def test_siblings_that_cost_nothing_or_are_ignored_change_nothing(case):
     assert not ignored.whole
 
 
-@given(cases(most=5))
-def test_more_fits_the_less_siblings_count(case):
-    """What fits where every booking gets a whole core fits shared, and that fits ignored."""
-    host, _, wanted, reserve_ratio = case
-    whole, shared, ignored = (
-        pack(wanted, for_admission(host, smt), reserve_ratio).complete
-        for smt in ("whole_core", "shared", "ignore")
-    )
-
-    assert shared or not whole or host.core_types[-1].smt_busy_factor < 0.5 + NOISE
-    assert ignored or not shared
-
-
-@pytest.mark.parametrize(
-    ("booked", "smt", "fit"),
-    [
-        ((1.0, 1.0), "shared", True),  # worth 1.24 each in the worst case
-        ((1.25, 1.0), "shared", False),
-        ((1.25, 0.7), "shared", True),  # both on one thread, the sibling empty
-        ((1.6,), "shared", True),  # needs a whole core
-        ((1.6, 0.5), "shared", False),
-        ((1.6, 0.4), "shared", True),
-        ((1.0, 1.0), "whole_core", True),
-        ((1.0, 1.1), "whole_core", False),
-        ((1.6, 1.6), "ignore", True),
-    ],
-)
-def test_two_threads_of_one_core(booked, smt, fit):
-    """One core of coefficient 2 whose busy sibling leaves 0.62."""
-    host = smt_host(1)
-    wanted = [Demand(key, size, frozenset({0, 1})) for key, size in enumerate(booked)]
-
-    assert pack(wanted, for_admission(host, smt)).complete is fit
-
-
 @given(st.floats(0, 1), st.floats(0.1, 1), st.floats(0.1, 1.5), st.floats(1, 5))
 def test_a_pcpu_is_worth_what_the_formula_says(busy, factor, clock, coefficient):
     """Coefficient x (1 - q (1 - b)) x clock ratio, between the coefficient and the worst case."""

@@ -162,7 +162,6 @@ LARGE = {
     "sim/cores.py Cores": "what a scheduler keeps of its pCPUs and vCPUs",
     "sim/guest.py Behaviour": "the present phase and turn, whose parts every step reads",
     "sim/host.py __init__": "independent settings with defaults",
-    "wire/host_report.py HostReport": "the fields of a report, one for one",
 }
 
 # Rule 5: words of a private vocabulary, in no name that others see.

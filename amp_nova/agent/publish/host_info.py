@@ -32,15 +32,13 @@ class HostInfo:
     """What a host report contains besides the record of a cycle.
 
     ``node``: the host's hypervisor_hostname; ``bookable``: the pCPUs that new instances may use,
-    ``None`` for all; ``counters``: what counts instructions, ``None`` if nothing does; ``smt``: how
-    bookings share the hardware threads of a core.
+    ``None`` for all; ``smt``: how bookings share the hardware threads of a core.
     """
 
     node: str
     bookable: frozenset[int] | None = None
     reserve_ratio: float = 0.0
     policy: str = "none"
-    counters: str | None = None
     smt: str = "shared"
 
     def bookable_of(self, topology: Topology) -> frozenset[int]:
@@ -209,9 +207,7 @@ def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = Tr
             for seen, booking in _bookings(cycle)
         ),
         info.policy,
-        info.counters,
         healthy,
-        tuple(f"{d.domain.name}: {d.problem}" for d in cycle.domains if d.problem),
     )
 
 

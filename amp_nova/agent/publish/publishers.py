@@ -158,7 +158,7 @@ class Outbound:
         if before is None:
             return
         policy = _policy(self._conf.agent, cycle.policy)
-        self._info = info = replace(before, counters=counters, policy=policy)
+        self._info = info = replace(before, policy=policy)
         if self._publisher is not None:
             self._publisher.offer(cycle, info)
         if self._inventory is not None:

@@ -63,8 +63,8 @@ def assign(
         stay = [k for k in able if at == min(usable[k])]
         others = {k: claims[k][at] for k in able if at != min(usable[k])}
         places = sum([shared.places[p] for p in pcpus[at]]) - len(stay)
-        held = {k: max(thresholds.get(k, 0.0), _NOISE) for k in others if now[k] == at}
-        won = _winners(_units(others, shared), others, held, max(0, places))
+        margins = {k: max(thresholds.get(k, 0.0), _NOISE) for k in others if now[k] == at}
+        won = _winners(_units(others, shared), others, margins, max(0, places))
         position |= dict.fromkeys((*stay, *won), at)
     free = [sum([max(0.0, view.free_cores.get(p, 0.0)) for p in ids]) for ids in pcpus]
     _use_spare_time(position, shared, claims, free)
@@ -99,44 +99,44 @@ def _units(keys: Iterable[VcpuKey], shared: SharedCapacity) -> list[Unit]:
     return list(units.values())
 
 
-def _ranked(units: Iterable[Unit], claims: Claim, held: Claim) -> list[Ranked]:
+def _ranked(units: Iterable[Unit], claims: Claim, margins: Claim) -> list[Ranked]:
     """The units with their claims, strongest first: the mean of their vCPUs', plus thresholds."""
     ranked = [
-        (sum([claims[k] for k in u]) / len(u) + sum([held.get(k, 0.0) for k in u]), u)
+        (sum([claims[k] for k in u]) / len(u) + sum([margins.get(k, 0.0) for k in u]), u)
         for u in units
     ]
     return sorted(ranked, key=itemgetter(0), reverse=True)
 
 
-def _winners(units: Collection[Unit], claims: Claim, held: Claim, count: int) -> list[VcpuKey]:
+def _winners(units: Collection[Unit], claims: Claim, margins: Claim, count: int) -> list[VcpuKey]:
     """The ``count`` vCPUs with the strongest claims, where incumbents' thresholds add to theirs.
 
-    ``units`` in the order of keys: of equal ones the first wins. ``held``: incumbents' thresholds.
+    ``units`` in the order of keys: of equals the first wins. ``margins``: incumbents' thresholds.
     """
     if len(claims) <= count:
         return list(claims)
-    incumbents = _ranked([u for u in units if held.keys() >= set(u)], claims, held)
-    outside = _ranked([u for u in units if not held.keys() >= set(u)], claims, {})
+    incumbents = _ranked([u for u in units if margins.keys() >= set(u)], claims, margins)
+    outside = _ranked([u for u in units if not margins.keys() >= set(u)], claims, {})
     inside, won, free = list[Ranked](), list[VcpuKey](), count
     for claim, unit in incumbents:
         if len(unit) <= free:
             inside.append((claim, unit))
             free -= len(unit)
     for claim, unit in outside:
-        room, kept = free, len(inside)
-        while room < len(unit) and kept and claim > inside[kept - 1][0]:
+        places, kept = free, len(inside)
+        while places < len(unit) and kept and claim > inside[kept - 1][0]:
             kept -= 1
-            room += len(inside[kept][1])
-        if room >= len(unit):
+            places += len(inside[kept][1])
+        if places >= len(unit):
             del inside[kept:]
             won += unit
-            free = room - len(unit)
+            free = places - len(unit)
     won = [k for _, unit in inside for k in unit] + won
-    return won + _fillers(incumbents + outside, set(won), held, free) if free else won
+    return won + _fillers(incumbents + outside, set(won), margins, free) if free else won
 
 
 def _fillers(
-    ranked: Iterable[Ranked], won: Collection[VcpuKey], held: Claim, free: int
+    ranked: Iterable[Ranked], won: Collection[VcpuKey], margins: Claim, free: int
 ) -> list[VcpuKey]:
     """vCPUs for places that are left: units that fit, then parts of others, lest a core idle."""
     whole, parts = list[VcpuKey](), list[VcpuKey]()
@@ -144,7 +144,7 @@ def _fillers(
         if unit[0] not in won:
             some = whole if len(unit) <= free - len(whole) else parts
             some += unit
-    return (whole + sorted(parts, key=lambda k: k not in held))[:free]
+    return (whole + sorted(parts, key=lambda k: k not in margins))[:free]
 
 
 def _use_spare_time(
@@ -170,9 +170,9 @@ def _use_spare_time(
             source, cores = position[unit[0]], sum([demand[k] for k in unit])
             saved_cores = min(cores, max(0.0, excess[source])) - max(0.0, excess[at] + cores)
             crowded = excess[source] > (CROWDED_RATIO - 1.0) * free_cores[source]
-            room = crowded and excess[at] + cores <= 0.0
+            fits = crowded and excess[at] + cores <= 0.0
             waits = count[source] - len(unit) + 1 > free_cores[source]  # or else a core idles there
-            if waits and (room or saved_cores >= GAIN_MIN_CORES):
+            if waits and (fits or saved_cores >= GAIN_MIN_CORES):
                 position |= dict.fromkeys(unit, at)
                 count.update({source: -len(unit), at: len(unit)})
                 excess[source] -= cores

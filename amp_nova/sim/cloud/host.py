@@ -4,15 +4,15 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from amp_nova.admission.packing import Demand, least_refcores, pack
+from amp_nova.admission.packing import pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.hardware.effective_speed import bookable_refcores
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling import host_fit, placement_score
-from amp_nova.scheduling.best_effort import BestEffortDemand
+from amp_nova.scheduling.demands import demands_of
 from amp_nova.scheduling.host_fit import Headroom, HostFit
-from amp_nova.scheduling.placement_score import PlacementScore
+from amp_nova.scheduling.placement_score import BestEffortDemand, PlacementScore
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
 
@@ -66,7 +66,7 @@ class CloudHost:
     def best_effort_refcores(self) -> float:
         """What best-effort vCPUs get, in reference cores, as schedulers estimate it."""
         demand, idle_worth = self.demand, 0.0
-        left = float(sum(len(each.vcpus) for each in demand.active))
+        left = float(demand.order.counts[-1])
         # The scheduler values idle cores too, and the fastest are the last to idle.
         for at, _, worth in demand.fastest_first:
             used = min(left, demand.cores[at])
@@ -112,19 +112,9 @@ class CloudHost:
         """Pack all bookings as the agent does, which keeps vCPUs where they are if it can."""
         topology = self.report.topology
         demands = [
-            Demand(
-                (resource, v.index),
-                refcores,
-                self.report.bookable,
-                instance.core_type,
-                v.core_type,
-                admitted=v.pcpu is not None,
-                ips=v.ips,
-                packed=v.pcpu,
-            )
+            demand
             for resource, instance in self._instances.items()
-            for v in instance.vcpus
-            if (refcores := v.refcores if v.ips is None else least_refcores(v.ips, topology))
+            for demand in demands_of(instance, self.report, resource)
         ]
         placed = pack(demands, topology, self.report.reserve_ratio).placed
         self.unplaced = len(demands) - len(placed)

@@ -12,11 +12,13 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from amp_nova.flavor.extra_specs import best_effort
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling import demands, host_fit, placement_score
 from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
 from amp_nova.sim.cloud.host import CloudFlavor, CloudHost
 
+NOTHING_BOOKED = demands.request_of(best_effort(1))
 SAMPLE_S = 3600.0
 """Interval at which throughput and bookings are added up."""
 
@@ -156,7 +158,7 @@ class _Query:
 
     def fits(self, host: CloudHost) -> bool:
         """Whether what it books fits a host."""
-        if self._request == demands.Request(()):
+        if self._request == NOTHING_BOOKED:
             return True
         name = self._flavor.name
         if name not in host.fits:
@@ -168,10 +170,10 @@ class _Query:
         """The score of a host that the instance fits; scores compare by gain first."""
         name = self._flavor.name
         if name not in host.scores:
-            topology, booking = host.report.topology, self._flavor.booking
-            booked = demands.requested_refcores(self._request, topology)
-            best_effort = len(booking.vcpus) - len(self._request.vcpus)
-            new = NewInstance(best_effort, booked, self._flavor.sensitivity, booking.weight)
+            booking = self._flavor.booking
+            booked = tuple(d.refcores for d in demands.demands_of(self._request, host.report))
+            free_vcpus = len(booking.vcpus) - len(self._request.vcpus)
+            new = NewInstance(free_vcpus, booked, self._flavor.sensitivity)
             fit = host.fits.get(name)
             core_types = fit.core_types if fit else ()
             host.scores[name] = placement_score.score(host.demand, new, core_types)

@@ -9,7 +9,6 @@ from amp_nova.accounting.delivery import (
     Account,
     Conditions,
     Ratios,
-    add_idle,
     add_interval,
 )
 from amp_nova.flavor.extra_specs import VcpuBooking
@@ -26,7 +25,7 @@ def used(run_s=0.0, throttled_s=0.0, others_s=0.0, wall_s=1.0):
 
 
 def conditions(refcores=0.5, coefficient=1.0, position=0, types=2, edge_s=0.0):
-    booking = VcpuBooking(0, "pref_core" if refcores else "best_effort", refcores)
+    booking = VcpuBooking(0, refcores or None)
     return Conditions(position, types, coefficient, booking, edge_s)
 
 
@@ -207,29 +206,6 @@ def test_ratios_are_counted_by_bucket(ratio, index):
 
     assert ratios.counts.index(1) == index <= len(RATIO_BUCKETS)
     assert (sum(ratios.counts), ratios.total) == (1, ratio)
-
-
-class TestIdle:
-    def test_idle_time_is_as_many_idle_intervals(self):
-        """However it is divided: nothing is owed, and the last window delivered nothing."""
-        busy = added([used(run_s=0.5, throttled_s=0.5)] * 4)
-
-        at_once = add_idle(busy, 200.0, conditions(), 3.0, counted=False)
-        by_second = added([used(run_s=0.5, throttled_s=0.5)] * 4 + [used()] * 200)
-
-        assert at_once.ratios == by_second.ratios
-        assert sum(at_once.ratios.counts) == 1
-        assert at_once.minute.wall_s == approx(by_second.minute.wall_s)
-        assert at_once.last == by_second.last
-        assert at_once.window.wall_s == approx(by_second.window.wall_s)
-        assert at_once.cpu_s == by_second.cpu_s
-        assert at_once.recent.demand_s == approx(by_second.recent.demand_s)
-
-    def test_counted_or_not(self):
-        """No instructions were retired, or nobody knows."""
-        for counted, expected in ((True, 0.0), (False, None)):
-            account = add_idle(Account(), 3.0, conditions(), 3.0, counted=counted)
-            assert account.last.ips == expected
 
 
 class TestUsage:

@@ -41,15 +41,6 @@ def predicted(wanted, limit):
     return throttled_s(Usage(1.0, wanted, 0.0, 0.0), limit)
 
 
-@pytest.mark.parametrize("limit", [0.1, 0.25, 0.5, 0.9])
-@pytest.mark.parametrize("period_s", [0.02, 0.1])
-def test_a_guest_that_is_always_busy_is_predicted_exactly(limit, period_s):
-    """Whatever the period: least and most are what the kernel does."""
-    real = cfs_throttled_ratio(1e9, 0.0, limit * period_s, period_s)
-
-    assert predicted(1.0, limit) == pytest.approx((real, real), rel=0.001)
-
-
 @pytest.mark.parametrize("limit", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("wanted", [0.2, 0.5, 0.8, 0.95])
 def test_short_bursts_are_throttled_for_the_least(wanted, limit):

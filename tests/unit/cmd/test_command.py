@@ -1,11 +1,8 @@
 """Reports as commands print them, in every format."""
 
 import argparse
-import csv
-import io
 import json
 import os
-import shlex
 import subprocess
 import sys
 
@@ -17,7 +14,6 @@ from amp_nova.cmd.command import Answer, Report, Screen, short
 from amp_nova.exceptions import AnswerIsNo, BookingInvalid
 from tests.tables import cells
 
-RECORDING = "doc/source/user/two-vms.yaml"
 DOCUMENT = {"a": [1, "\u00e4"]}
 
 
@@ -137,30 +133,6 @@ def test_a_reader_that_quits_is_no_error():
     os.close(theirs)
 
     assert (done.returncode, done.stderr) in ((0, b""), (141, b""))
-
-
-@pytest.mark.parametrize(
-    ("words", "columns"),
-    [
-        ("topology", "Core Type,pCPUs,Cores,Threads/Core,Coefficient"),
-        ("flavor check amp:pref_core=0.5", "vCPU,Kind,Refcores,Ips,Limit,Core Type"),
-        (f"simulate {RECORDING}", "VM,Booked,Delivered,Least,Most,Progress"),
-        (f"compare {RECORDING} --policy credit", "Scenario,Policy,Throughput,ASP,Unfairness"),
-        (
-            "reproduce kumar2009 --figure 'figures 5 to 7'",
-            "Paper,Figure,Quantity,Published,Ours,Interval,Difference,Verdict",
-        ),
-    ],
-)
-def test_every_table_as_csv(words, columns, amp):
-    """A heading of names, and as many values in every row."""
-    status, out, _ = amp(*shlex.split(words), "-f", "csv")
-
-    rows = list(csv.reader(io.StringIO(out)))
-    assert status == 0
-    assert ",".join(rows[0]).startswith(columns)
-    assert {len(row) for row in rows} == {len(rows[0])}
-    assert len(rows) > 1
 
 
 def test_numbers_for_people():

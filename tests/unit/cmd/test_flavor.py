@@ -138,23 +138,6 @@ def test_a_booking_excludes_dedicated_cpus(check, own):
     assert check("amp:weight=2", own)[0] == 0
 
 
-def test_vcpus_default_to_those_named(check):
-    """One, or as many as the highest index requires."""
-    _, out, _ = check("amp:pref_core=1", "--format=json")
-    assert len(json.loads(out)["vcpus"]) == 1
-
-    _, out, _ = check("amp:pref_core.3=1", "--format=json")
-    assert [v["kind"] for v in json.loads(out)["vcpus"]] == [*["best_effort"] * 3, "pref_core"]
-
-
-def test_other_keys_are_ignored(check):
-    """So that a whole flavor can be pasted."""
-    status, out, _ = check("hw:cpu_policy=shared", "quota:cpu_shares=1", "x=a=b", "--format=json")
-
-    assert status == 0
-    assert json.loads(out)["vcpus"][0]["kind"] == "best_effort"
-
-
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

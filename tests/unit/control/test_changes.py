@@ -85,7 +85,7 @@ def test_a_booking_in_ips_falls_back_to_the_nominal_limit():
     """On each core type, whatever the controller's limit is at this moment."""
     entitlement = Entitlement(
         KEY,
-        VcpuBooking(0, "ips", ips=5e8),
+        VcpuBooking(0, ips=5e8),
         SLOW | FAST,
         SLOW,
         governed_by="ips",

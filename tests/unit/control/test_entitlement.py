@@ -61,7 +61,7 @@ def test_an_entitlement_says_why():
     entitlement = only(domain(pref_core="0.5"))
 
     assert entitlement.reason == "0.5 refcores / 1 on slow"
-    assert entitlement.booking == VcpuBooking(0, "pref_core", refcores=0.5)
+    assert entitlement.booking == VcpuBooking(0, 0.5)
     assert only(domain(pref_core="0.5", limit="soft")).reason.endswith("soft")
 
 

@@ -18,7 +18,7 @@ from tests.hosts import allocations, limit
 
 KEY = ("vm", 0)
 MINUTE_S = 60.0
-BOOKING = VcpuBooking(0, "pref_core", refcores=0.5)
+BOOKING = VcpuBooking(0, 0.5)
 
 
 def expected(pcpus=(0, 1), quota=None, governed_by="booking", allowed=(0, 1, 2)):

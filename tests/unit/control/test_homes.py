@@ -23,29 +23,20 @@ def several(count, **specs):
         ({"amp:pref_core.1": "0.8"}, 2, "differ"),
         ({"amp:ips": "100M"}, 2, "instructions per second"),
         ({"amp:pref_core": "0.5", "amp:burst_s": "1"}, 2, "burst"),
+        ({"amp:pref_core": "0.5"}, 4, None),
+        ({"amp:ips": "100M"}, 1, None),
+        ({"amp:pref_core": "0.5", "amp:burst_s": "1"}, 1, None),
+        ({"amp:core_type": "fast"}, 2, None),
     ],
 )
 def test_what_needs_a_limit_for_each_vcpu_is_refused(specs, vcpus, why):
-    """The reason names the cause and the remedy."""
+    """The reason names cause and remedy; equal bookings, single vCPUs and best effort need none."""
     found = homes.refusal(parse(specs, vcpus))
 
-    assert why in found
-    assert "[agent] writer = cgroup" in found
-
-
-@pytest.mark.parametrize(
-    ("specs", "vcpus"),
-    [
-        ({"amp:pref_core": "0.5"}, 4),
-        ({"amp:ips": "100M"}, 1),
-        ({"amp:pref_core": "0.5", "amp:burst_s": "1"}, 1),
-        ({}, 4),
-        ({"amp:core_type": "fast"}, 2),
-    ],
-)
-def test_what_one_limit_can_keep_is_not(specs, vcpus):
-    """Equal bookings, single vCPUs and best effort."""
-    assert homes.refusal(parse(specs, vcpus)) is None
+    assert (found is None) == (why is None)
+    if why is not None:
+        assert why in found
+        assert "[agent] writer = cgroup" in found
 
 
 def test_all_vcpus_are_on_one_core_type():
@@ -106,26 +97,20 @@ def places(*instances):
     return dict(homes.parallel_places(instances, topology()))
 
 
-def test_it_keeps_off_fast_cores_that_are_too_few():
-    assert places(parallel()) == {"vm": frozenset({0, 1})}
-
-
-def test_one_that_fits_everywhere_or_nowhere_may_run_anywhere():
-    assert places(parallel(vcpus=1)) == {}
-    assert places(parallel(vcpus=3)) == {}
-
-
-def test_others_may_run_anywhere():
-    assert places(parallel(parallel="false"), parallel("booked", pref_core="0.5")) == {}
-
-
-def test_only_pcpus_that_libvirt_permits_count():
-    assert places(parallel(allowed=frozenset({0, 2}))) == {}
-    assert places(parallel(allowed=frozenset({1, 2}), vcpus=1)) == {}
-
-
-def test_two_that_would_share_slow_cores_may_also_use_fast_ones():
-    assert places(parallel("a"), parallel("b")) == {}
+@pytest.mark.parametrize(
+    ("instances", "found"),
+    [
+        ([parallel()], {"vm": {0, 1}}),  # off fast cores that are too few for it
+        ([parallel(vcpus=1)], {}),  # fits everywhere
+        ([parallel(vcpus=3)], {}),  # fits nowhere
+        ([parallel(parallel="false"), parallel("booked", pref_core="0.5")], {}),
+        ([parallel(allowed=frozenset({0, 2}))], {}),  # libvirt permits one slow pCPU
+        ([parallel("a"), parallel("b")], {}),  # they would share slow cores
+    ],
+)
+def test_a_parallel_instance_keeps_to_core_types_that_have_a_pcpu_for_each_vcpu(instances, found):
+    """If there are others, and if all such instances find room there."""
+    assert places(*instances) == found
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=4))

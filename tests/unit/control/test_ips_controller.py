@@ -30,7 +30,7 @@ def looks(state, terms, seconds, rate=R, wants=1.0, name="default", most=1.0, gi
     controller, done, since = CONTROLLERS[name], [], Work()
     for _ in range(round(seconds / TICK_S)):
         run_s = min(state.share, most) * wants * TICK_S
-        if state.held_s == 0.0 and not since.wall_s:
+        if state.in_force_s == 0.0 and not since.wall_s:
             run_s = min(TICK_S, run_s + gift_s)
         latest = Work(TICK_S, run_s, wants * TICK_S - run_s, run_s * rate)
         done.append(latest.instructions)

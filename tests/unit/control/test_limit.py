@@ -24,7 +24,7 @@ NOISE = 1e-6
 
 def booked(share, refcores=0.25, **given):
     """What a vCPU that books reference cores and is kept on a slow core is entitled to."""
-    booking = VcpuBooking(0, "pref_core", refcores)
+    booking = VcpuBooking(0, refcores)
     home = Home("slow", 0, share.cores, given.pop("max_cores", None))
     return Entitlement(KEY, booking, SLOW, SLOW, governed_by="booking", home=home, share=share)
 
@@ -153,7 +153,7 @@ def test_the_controllers_limit_stays(now, counted, cores):
     """On another core type it is scaled by nominal Ips."""
     entitlement = Entitlement(
         KEY,
-        VcpuBooking(0, "ips", ips=0.4e9),
+        VcpuBooking(0, ips=0.4e9),
         SLOW | FAST,
         SLOW,
         governed_by="ips",

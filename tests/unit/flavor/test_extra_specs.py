@@ -8,27 +8,16 @@ from amp_nova.flavor.placement_resources import placement
 
 NO_DECIMAL = [
     "",
-    " ",
     "-1",
-    "+1",
     "1e3",
     "nan",
-    "inf",
-    "-inf",
     "1,5",
-    "1.5.0",
     ".5",
     "5.",
     "٣",
-    "１",
     "1_000",
-    "0x10",
     " 1",
-    "1 ",
     "1\n",
-    "half",
-    "None",
-    "9" * 400,
     "9" * 5000,
 ]
 
@@ -46,44 +35,6 @@ def errors(specs, vcpus=2):
 
 
 class TestCapacity:
-    @pytest.mark.parametrize(
-        ("text", "value"),
-        [("1", 1.0), ("0.5", 0.5), ("1.5", 1.5), ("007", 7.0), ("0.001", 0.001), ("64", 64.0)],
-    )
-    def test_pref_core_is_a_decimal_of_reference_cores(self, text, value):
-        """Every vCPU books the capacity of the general key, in reference cores."""
-        booking = booked(vcpus=2, pref_core=text)
-
-        assert [(v.index, v.kind, v.refcores, v.ips) for v in booking.vcpus] == [
-            (0, "pref_core", value, None),
-            (1, "pref_core", value, None),
-        ]
-        assert booking.booked
-
-    @pytest.mark.parametrize(
-        ("text", "value"),
-        [
-            ("2.5G", 2.5e9),
-            ("800M", 8e8),
-            ("12k", 12e3),
-            ("1T", 1e12),
-            ("1000T", 1e15),
-            ("123456", 123456.0),
-            ("0.5", 0.5),
-        ],
-    )
-    def test_ips_takes_factors_of_a_thousand(self, text, value):
-        """k, M, G and T are powers of 1000."""
-        booking = booked(ips=text)
-
-        assert [(v.kind, v.refcores, v.ips) for v in booking.vcpus] == [("ips", None, value)]
-
-    def test_an_index_overrides_the_general_key(self):
-        """``amp:pref_core.1`` applies to vCPU 1 alone and overrides the general key."""
-        booking = booked(vcpus=3, pref_core="0.5", pref_core__1="1.5")
-
-        assert [v.refcores for v in booking.vcpus] == [0.5, 1.5, 0.5]
-
     def test_vcpus_of_one_instance_may_differ_in_kind(self):
         """An AMP VM: one vCPU by reference cores, one by Ips, one best effort."""
         booking = booked(vcpus=3, pref_core__0="1", ips__2="1G")
@@ -111,12 +62,6 @@ class TestCapacity:
 
         assert repr(text) in error
         assert "k, M, G or T" in error
-
-    def test_the_greatest_capacity_is_named(self):
-        """A greater value is refused with the maximum."""
-        (error,) = errors({"amp:pref_core": "1" + "0" * 16})
-
-        assert "up to 10^15" in error
 
 
 class TestExclusion:
@@ -172,20 +117,13 @@ class TestOtherKeys:
     @pytest.mark.parametrize(
         ("key", "text", "value"),
         [
-            ("limit", "hard", "hard"),
             ("limit", "soft", "soft"),
             ("burst_s", "0", 0.0),
             ("burst_s", "10", 10.0),
-            ("burst_s", "2.5", 2.5),
-            ("core_type", "fast", "fast"),
-            ("core_type", "p-core", "p-core"),
             ("core_type", "Cortex-A78.2_x", "Cortex-A78.2_x"),
             ("core_type", "x" * 64, "x" * 64),
-            ("efficiency", "low", "low"),
             ("efficiency", "medium", "medium"),
-            ("efficiency", "high", "high"),
             ("efficiency", "1", 1.0),
-            ("efficiency", "2.4", 2.4),
             ("weight", "0.01", 0.01),
             ("weight", "100", 100.0),
         ],
@@ -226,21 +164,14 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("key", "meant"),
         [
-            ("amp:prefcore", "amp:pref_core?"),
             ("amp:pref-core", "amp:pref_core?"),
             ("amp:Limit", "amp:limit?"),
-            ("amp:coretype", "amp:core_type?"),
-            ("amp:burst", "amp:burst_s?"),
             ("amp:limit.0", "amp:limit?"),
             ("amp:prefcore.0", "amp:pref_core.N, with N from 0 to 1?"),
-            ("amp:pref_core.00", "amp:pref_core.N, with N from 0 to 1?"),
             ("amp:pref_core.01", "amp:pref_core.N, with N from 0 to 1?"),
             ("amp:pref_core.", "amp:pref_core.N, with N from 0 to 1?"),
-            ("amp:pref_core.x", "amp:pref_core.N, with N from 0 to 1?"),
-            ("amp:pref_core.-1", "amp:pref_core.N, with N from 0 to 1?"),
             ("amp:pref_core.٣", "amp:pref_core.N, with N from 0 to 1?"),
             ("amp:ips.123456", "amp:ips.N, with N from 0 to 1?"),
-            ("amp:ips.0.0", "amp:ips.N, with N from 0 to 1?"),
         ],
     )
     def test_a_near_miss_gets_a_hint(self, key, meant):
@@ -270,12 +201,6 @@ class TestKeys:
     def test_other_peoples_keys_are_ignored(self, key):
         """Only the ``amp:`` namespace is read, in lower case."""
         assert parse({key: "whatever"}, 1) == best_effort(1)
-
-    def test_every_error_is_reported(self):
-        """All at once, and without repetition."""
-        found = errors({"amp:pref_core": "x", "amp:weight": "0", "amp:wait": "1"})
-
-        assert len(found) == len(set(found)) == 3
 
     def test_parse_raises_with_every_error(self):
         """In one exception."""

@@ -1,22 +1,29 @@
 """What the cloud gains if an instance goes to a host."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from amp_nova.model import cpulist
+from amp_nova.policies.api import VcpuView
+from amp_nova.policies.placing.core_shares import (
+    SharedCapacity,
+    distribute,
+    evenly,
+    ranked_instances,
+)
 from amp_nova.profiling import speedup as speedups
 from amp_nova.scheduling.host_fit import headroom_of
 from amp_nova.scheduling.placement_score import NewInstance, best_effort_demand, score
 from amp_nova.scheduling.sensitivity import (
     SENSITIVITY_MAX,
+    UNKNOWN,
     hinted_sensitivity,
     profiles,
     scale_of,
     sensitivity,
+    sensitivity_of,
 )
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
 from tests import hosts
@@ -139,16 +146,6 @@ def test_a_host_says_one_thing_of_each_flavor_and_image():
     assert not profiles(host_report(*there, topology=one_type))
 
 
-def test_on_a_crowded_host_all_count_as_alike():
-    """The exact computation would take as long as all others of the request together."""
-    bound = [best_effort(f"i{n}", 2.0, allowed=frozenset({0}), weight=2.0) for n in range(65)]
-    alike = [best_effort(f"i{n}", 2.0) for n in range(65)]
-    for new in (NewInstance(1), NewInstance(2, weight=3.0), NewInstance(0, (0.5,))):
-        assert score(demand_of(*bound), new) == score(demand_of(*alike), new)
-    fewer = demand_of(*bound[:9])
-    assert score(fewer, NewInstance(1)) != score(demand_of(*alike[:9]), NewInstance(1))
-
-
 def test_a_newcomer_on_a_host_without_best_effort():
     """It shares the cores with nobody, also where rounding would leave somebody a bit of them."""
     topology = hosts.topology({"slow": (3, 1.0), "fast": (1, 2.0)})
@@ -165,20 +162,22 @@ def test_a_sleeping_instance_takes_no_share():
     assert score(demand_of(asleep), NewInstance(1, sensitivity=0.5)).speed == 1.5
 
 
-def test_a_weight_counts_where_cores_are_shared_evenly():
-    """A new instance of weight 3 has three times the fast-core time of one of weight 1."""
-    taken = demand_of(best_effort("a", 2.0), policy="amp-fair")
-    light, heavy = (NewInstance(1, sensitivity=1.0, weight=w) for w in (1.0, 3.0))
-
-    assert score(taken, light).speed == pytest.approx(1.5)
-    assert score(taken, heavy).speed == pytest.approx(1.75)
-
-
-def test_an_instance_that_may_not_use_fast_cores_leaves_them():
-    """Allowed the slow core only, it has no part of the fast one."""
-    bound = best_effort("a", 2.0, allowed=frozenset({0}))
-
-    assert score(demand_of(bound), NewInstance(1, sensitivity=0.5)).speed == pytest.approx(1.5)
+def divided(demand, sensitivities, counts):
+    """The throughput of the host and of instance "", divided as the policies divide cores."""
+    keys = [(name, i) for name, count in counts.items() for i in range(count)]
+    vcpus = tuple(VcpuView(key, frozenset(), frozenset()) for key in keys)
+    everywhere = frozenset(range(len(demand.cores)))
+    each = min(1.0, sum(demand.cores) / len(vcpus)) if vcpus else 0.0
+    shared = SharedCapacity(vcpus, demand.cores, each, dict.fromkeys(keys, everywhere))
+    groups = ranked_instances(shared, lambda vcpu: sensitivities[vcpu.key[0]])
+    shares = distribute(shared, groups) if demand.ranked else evenly(shared)
+    total, own, idle = 0.0, 0.0, list(demand.cores)
+    for (name, _), amounts in shares.items():
+        for at, faster, _ in demand.fastest_first:
+            speed = amounts[at] * (1.0 + sensitivities[name] * faster)
+            total, own = total + speed, own + (speed if name == "" else 0.0)
+            idle[at] -= amounts[at]
+    return total + sum(idle[at] * worth for at, _, worth in demand.fastest_first), own
 
 
 @given(
@@ -190,21 +189,20 @@ def test_an_instance_that_may_not_use_fast_cores_leaves_them():
         [{"slow": (2, 1.0), "fast": (1, 2.0)}, {"a": (1, 1.0), "b": (2, 1.5), "c": (1, 3.0)}]
     ),
 )
-def test_from_sums_and_one_by_one_the_score_is_the_same(present, vcpus, own, policy, types):
-    """The short cut for vCPUs that are alike computes what the policies' own functions do."""
+def test_the_score_is_what_the_policies_functions_compute(present, vcpus, own, policy, types):
+    """Sums along the order give the same as a division of the cores among all vCPUs."""
     topology = hosts.topology(types)
-    allowed = frozenset(p.id for p in topology.pcpus)
-    there = [
-        best_effort(f"i{n}", s and 1.0 + (s - 1.0) * 0.5, count, allowed)
-        for n, (s, count) in enumerate(present)
-    ]
-    in_sum = demand_of(*there, topology=topology, policy=policy)
-    one_by_one = replace(in_sum, alike=False)
-    new = NewInstance(vcpus, sensitivity=own)
+    there = [best_effort(f"i{n}", s, count) for n, (s, count) in enumerate(present)]
+    scale = scale_of(topology)
+    found = {i.resource: sensitivity_of(i, scale) for i in there}
+    sensitivities = {name: UNKNOWN if s is None else s for name, s in found.items()}
+    counts = {i.resource: len(i.vcpus) for i in there}
+    demand = demand_of(*there, topology=topology, policy=policy)
 
-    one, other = score(in_sum, new), score(one_by_one, new)
+    gain, speed = score(demand, NewInstance(vcpus, sensitivity=own))
 
-    assert in_sum.alike
-    assert score(one_by_one, NewInstance(0)).gain == pytest.approx(0.0, abs=1e-9)
-    assert one.gain == pytest.approx(other.gain, abs=1e-9)
-    assert one.speed == pytest.approx(other.speed, abs=1e-9)
+    before, _ = divided(demand, sensitivities, counts)
+    after, newcomer = divided(demand, {**sensitivities, "": own}, {**counts, "": vcpus})
+    assert demand.throughput == pytest.approx(before, abs=1e-9)
+    assert gain == pytest.approx((after - before) / vcpus, abs=1e-9)
+    assert speed == pytest.approx(newcomer / vcpus, abs=1e-9)

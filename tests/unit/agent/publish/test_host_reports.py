@@ -171,7 +171,7 @@ def test_a_stopped_instance_is_reported_with_its_booking_and_without_a_place():
     (found,) = received.instances
     assert found.resource == "booked"
     assert [(v.index, v.refcores, v.pcpu) for v in found.vcpus] == [(0, 0.5, None)]
-    assert received.allowed(found.vcpus[0]) == {0, 1, 2}
+    assert found.vcpus[0].cpus_allowed_list == "0-2"
     assert host_fit.headroom_of(report).refcores == 3.5
 
 
