@@ -90,7 +90,7 @@ def test_booked_never_below_booking_and_nobody_starves(policy, seed):
     And no core type gives more time than it has.
     """
     host, guests = host_of(seed)
-    windows = {g.name: Windows(g.booking, host.topology, None) for g in guests}
+    windows = {g.name: Windows(g.booking, host.topology) for g in guests}
     ran_s, since_s, second, unpacked = {}, {}, 0, set()
     for report in cycles(policy, host):
         unpacked |= {d.domain.name for d in report.domains for v in d.vcpus if v.entitlement.note}
