@@ -182,7 +182,7 @@ def test_enforcement_undoes_itself_and_waits_for_the_operator(guests, writer, tm
             began_s = time.monotonic()
             until(lambda: quota(guest) is None, 20, "the release")
             print(f"released after {time.monotonic() - began_s:.1f} s")
-        assert agent.metric("amp_mode_info", mode="undone") == 1.0
+        until(lambda: agent.metric("amp_mode_info", mode="undone") == 1.0, 20, "its metric")
         assert "bookings are only observed: the burn rate" in agent.cli("status").stdout
 
         agent.stop()

@@ -56,13 +56,26 @@ def test_a_booking_that_is_kept(source):
 
 
 def test_a_booking_that_is_short(source):
-    """On the over-booked host somebody gets less than he booked, and is told so."""
-    told = [source.figures(f"web-{number}", PROJECT) for number in range(7)]
+    """On the over-booked host somebody gets less than he booked, and is told which part of it.
 
+    The part, because simulated hosts on a busy machine lag behind the clock of Prometheus.
+    """
+    names = [f"web-{number}" for number in range(7)]
+    told = [source.figures(name, PROJECT) for name in names]
     missed = sum(t["missed_refcores_neighbours"] + t["missed_refcores_host"] for t in told)
     delivered = sum(t["delivered_refcores"] for t in told)
+
+    lost, got = (
+        sum(
+            sample.value
+            for family in source.agents[0].exporter.registry.collect()
+            for sample in family.samples
+            if sample.name == f"amp_instance_{name}" and sample.labels["resource"] in names
+        )
+        for name in ("shortfall_refcore_seconds_total", "reference_cpu_seconds_total")
+    )
     assert missed > 0.1
-    assert delivered + missed == pytest.approx(7 * 0.9, rel=0.03)
+    assert missed / (delivered + missed) == pytest.approx(lost / (got + lost), rel=0.1)
 
 
 def test_a_booking_in_instructions(source):
