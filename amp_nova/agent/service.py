@@ -272,10 +272,12 @@ class Service:
             answer = status.explain(cycle, resource)
             answer["because"] += because(self.io.report, resource)
             return {"explain": answer}
+        drift = cycle.profiles.drift(cycle.time_ns)
         why = cycle.outcome.observing
         return {
             "status": status.status(cycle),
             "policy": cycle.policy,
+            "drift": drift,
             "observing": why.message if why else None,
         }
 

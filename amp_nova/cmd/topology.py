@@ -1,14 +1,19 @@
 """``amp-nova topology``: core types, pCPUs and coefficients, with their sources."""
 
 import argparse
+import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
 
 from amp_nova import conf as options
+from amp_nova.agent.operator import control_socket
 from amp_nova.cmd.arguments import add_config_file
 from amp_nova.cmd.command import Answer, Report, short
+from amp_nova.exceptions import AmpError
 from amp_nova.host.machine import load_topology
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
@@ -22,6 +27,8 @@ COLUMNS = (
     "Coefficient From",
     "Nominal Ips",
 )
+DRIFT_MAX = 0.1
+"""As in the alert ``AmpCoefficientDrifts``."""
 
 
 class ShowTopology(Report):
@@ -45,8 +52,24 @@ examples:
 
     def answer(self, args: argparse.Namespace) -> Answer:
         """The topology."""
-        topology = load_topology(_configuration(args.root, args.config_file))
+        conf = _configuration(args.root, args.config_file)
+        topology = load_topology(conf)
+        if not args.root:
+            topology = replace(topology, warnings=(*topology.warnings, *_drifts(conf)))
         return Answer(COLUMNS, _rows(topology), _as_dict(topology), below=_notes(topology))
+
+
+def _drifts(conf: cfg.ConfigOpts) -> list[str]:
+    """Where guests contradict the coefficients in force, as warnings; none without an agent."""
+    reply = None
+    with contextlib.suppress(AmpError):
+        reply = control_socket.query(Path(conf.agent.state_path), {"command": "status"})
+    return [
+        f"guests find core type {name} {ratio:.2f} times as fast as its coefficient says: calibrate"
+        " this host (amp-nova calibrate), then restart the agent"
+        for name, ratio in (reply or {}).get("drift", {}).items()
+        if abs(ratio - 1.0) > DRIFT_MAX
+    ]
 
 
 def _as_dict(topology: Topology) -> dict[str, Any]:

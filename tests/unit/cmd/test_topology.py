@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from amp_nova.agent.operator import control_socket
 from amp_nova.cmd import topology
 from tests import machines, trees
 from tests.tables import cells
@@ -172,3 +173,19 @@ def test_a_wrong_configuration_is_bad_input(run, hybrid, tmp_path, line, named):
 
     assert status == 2
     assert named in err
+
+
+def test_guests_that_contradict_the_calibration_are_a_warning(amp, tmp_path):
+    """What the agent measures; within a tenth of the coefficient there is nothing to say."""
+    path = config(tmp_path, "core_type = slow 0", "core_type = fast 1 2.0")
+    path.write_text(path.read_text() + f"\n[agent]\nstate_path = {tmp_path}\n")
+    drift = {"slow": 1.05, "fast": 1.31}
+    agent = control_socket.Control(tmp_path, lambda _question: {"status": [], "drift": drift})
+    try:
+        _, out, _ = amp("topology", "--config-file", path)
+    finally:
+        agent.close()
+
+    (line,) = (line for line in out.splitlines() if "guests" in line)
+    assert line.startswith("warning: guests find core type fast 1.31 times as fast")
+    assert "amp-nova calibrate" in line
