@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
-from keystoneauth1.exceptions import ConnectFailure
+from keystoneauth1.exceptions import ConnectFailure, EndpointNotFound
 
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS
 from amp_nova.osc.cloud import Cloud
@@ -164,7 +164,11 @@ class FakeCloud:
         )
 
     def _endpoint(self, service_type, **_wanted):
-        return {"prometheus": self.catalogue, "amp-capacity": self.service}[service_type]
+        """As keystoneauth, which raises for what the catalogue does not have."""
+        found = {"prometheus": self.catalogue, "amp-capacity": self.service}[service_type]
+        if found is None:
+            raise EndpointNotFound(f"public endpoint for {service_type} service not found")
+        return found
 
     def _measured(self, url, params=None, *, authenticated=True, **_more):
         self.asked.append((url, authenticated))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from keystoneauth1.exceptions import ClientException
+from keystoneauth1.exceptions import ClientException, EndpointNotFound
 from osc_lib.exceptions import CommandError
 
 from amp_nova.exceptions import ConfigInvalid
@@ -176,11 +176,14 @@ class Cloud:
                 raise ConfigInvalid(f"{option} {url!r} is not an address: write http://HOST:PORT")
             return url.rstrip("/")
         config = self._connection.config
-        found: str | None = self._connection.session.get_endpoint(
-            service_type=service_type,
-            interface=config.get_interface(service_type),
-            region_name=config.get_region_name(service_type),
-        )
+        try:
+            found: str | None = self._connection.session.get_endpoint(
+                service_type=service_type,
+                interface=config.get_interface(service_type),
+                region_name=config.get_region_name(service_type),
+            )
+        except EndpointNotFound:
+            return None
         return found.rstrip("/") if found else None
 
     def _nova(self, method: str, path: str, **more: Any) -> Any:
