@@ -60,8 +60,10 @@ def test_a_live_migration_there_and_back_keeps_the_booking(
             # A guest that is paused wants nothing.
             wanted = 1 - track.pause_s(source, destination) if window.number == -1 else 1
             assert ratio < 1.05, by_second
-            # On one core beside a neighbour, all services, libvirt and QEMU's own threads at work.
-            assert ratio > wanted - (0.2 if neighbours else 0.1), by_second
+            # On one core beside a neighbour, all services, libvirt and QEMU's own threads at work;
+            # just before it arrives, the guest waits for QEMU, which copies its last pages.
+            waits = neighbours or window.number == -1
+            assert ratio > wanted - (0.2 if waits else 0.1), by_second
         assert track.samples[destination.name][-1].quota_cores == pytest.approx(right, rel=0.01)
 
 
