@@ -25,8 +25,8 @@ from tools.cloud.processes import start, stop, until
 pytestmark = pytest.mark.timeout(900)
 SECRET = "shared with Neutron's proxy"
 FOLDER = ETC / "vendordata"
-SERVICE, METADATA = max(PORTS.values()) + 11, max(PORTS.values()) + 12
-"""Ports."""
+SERVICE, METADATA = max(PORTS.values()) + 31, max(PORTS.values()) + 32
+"""Ports, beyond those of the agents."""
 OWNER, STRANGER = "tenant", "stranger"
 FRESH_S = 15.0
 ARRIVED_S = 20.0
