@@ -74,9 +74,9 @@ def answers(port):
     """Whether anything answers there."""
     try:
         get(port, "/")
-    except urllib.error.HTTPError:
+    except (urllib.error.HTTPError, ValueError):  # refused, or not JSON
         return True
-    except (OSError, ValueError):
+    except OSError:
         return False
     return True
 
@@ -87,7 +87,7 @@ def services():
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / "amp-nova.conf").write_text(OWN)
     (FOLDER / "amp-nova.conf").chmod(0o600)
-    # Nova reads the files of a folder in the order of their names, after its own.
+    # The first one is the pipeline; a later one overrides those before it.
     (FOLDER / "nova.conf").write_text((ETC / "nova/nova.conf").read_text())
     (FOLDER / "nova.conf.d").mkdir(exist_ok=True)
     (FOLDER / "nova.conf.d/vendordata.conf").write_text(NOVA)
@@ -106,7 +106,7 @@ def services():
         "--lazy-apps",
         "--enable-threads",
     ]
-    files = "nova.conf;nova.conf.d/vendordata.conf"
+    files = "api-paste.ini;nova.conf;nova.conf.d/vendordata.conf"
     start("nova-metadata", metadata, OS_NOVA_CONFIG_DIR=FOLDER, OS_NOVA_CONFIG_FILES=files)
     try:
         until(lambda: answers(SERVICE), "amp-nova-vendordata", 60)
