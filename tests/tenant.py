@@ -51,6 +51,7 @@ def half(host="compute-1:9178", core_type="fast", speed=2.0, steps=30, until_s=N
         series("instance_delivered_refcores", [0.499] * (steps + 1), **at),
         series("instance_reference_cpu_seconds_total", grown, **at),
         series("instance_cpu_seconds_total", [g / speed for g in grown], core_type=core_type, **at),
+        series("instance_throttled_seconds_total", [g * (2 - 1 / speed) for g in grown], **at),
     ]
 
 

@@ -15,12 +15,11 @@ from msgspec import Struct
 WINDOW_S = 300
 GAP_S = 90.0
 """Nothing is known of what lies between two samples that are further apart."""
-FULL_RATIO = 0.97
-"""A vCPU that gets this much of its booking is at its limit."""
 _REFERENCE = "instance_reference_cpu_seconds_total"
 _CPU = "instance_cpu_seconds_total"
 _SHORTFALL = "instance_shortfall_refcore_seconds_total"
-_GAUGES = "(instance|vcpu)_(booked|delivered)_(refcores|ips)"
+_THROTTLED = "instance_throttled_seconds_total"
+_GAUGES = "instance_(booked|delivered)_(refcores|ips)"
 _NEIGHBOURS = ("contention", "smt")
 """Causes of a shortfall that are neighbours; all others are the host's."""
 
@@ -44,7 +43,7 @@ def queries(server: str, project: str) -> tuple[str, str]:
     """
     own = f'resource="{server}",project="{project}"'
     return (
-        f'{{__name__=~"amp_({_REFERENCE}|{_CPU}|{_SHORTFALL}|{_GAUGES})",{own}}}[{WINDOW_S}s]',
+        f'{{__name__=~"amp_({_REFERENCE}|{_CPU}|{_SHORTFALL}|{_THROTTLED}|{_GAUGES})",{own}}}[{WINDOW_S}s]',
         f"amp_core_type_coefficient_ratio and on (job, instance) amp_{_CPU}{{{own}}}",
     )
 
@@ -78,7 +77,7 @@ def _found(series: Sequence[Series]) -> Found:
     found: dict[tuple[str, str, str], Samples] = {}
     for each in series:
         labels = each.metric
-        own = next((labels[k] for k in ("vcpu", "core_type", "cause") if k in labels), "")
+        own = next((labels[k] for k in ("core_type", "cause") if k in labels), "")
         key = labels.get("instance", ""), labels.get("__name__", "").removeprefix("amp_"), own
         samples = [(at_s, v) for at_s, text in each.values if math.isfinite(v := float(text))]
         if len(samples) > len(found.get(key, ())):
@@ -101,24 +100,15 @@ def _means(found: Found) -> dict[str, float]:
         if name == _REFERENCE:
             grown["delivered_refcores"] += amount
             window_s += sum(seconds for _, seconds in _steps(samples))
+        elif name == _THROTTLED:
+            grown["throttled_vcpus"] += amount
         elif name == _SHORTFALL:  # there is none without a booking
             whose = "neighbours" if label in _NEIGHBOURS else "host"
             grown[f"missed_refcores_{whose}"] += amount
     if not window_s:
         return {}
     means = {name: amount / window_s for name, amount in grown.items()}
-    return {"window_s": window_s, **means, **_at_booking(found)}
-
-
-def _at_booking(found: Found) -> dict[str, float]:
-    """Share of the samples in which it got all that it books: of each vCPU, if they are known."""
-    full = defaultdict[str, list[bool]](list)
-    for (target, name, vcpu), samples in found.items():
-        level, _, unit = name.partition("_delivered_")
-        if booked := found.get((target, f"{level}_booked_{unit}", vcpu)):
-            full[level] += [value >= FULL_RATIO * booked[-1][1] for _, value in samples]
-    measured = full["vcpu"] or full["instance"]
-    return {"at_booking_ratio": sum(measured) / len(measured)} if measured else {}
+    return {"window_s": window_s, **means}
 
 
 def _core_type(here: Mapping[tuple[str, str], Samples]) -> str | None:

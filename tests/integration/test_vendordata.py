@@ -49,7 +49,6 @@ def test_a_booking_that_is_kept(source):
 
     for name in ("booked_refcores", "delivered_refcores"):
         assert known[name] == pytest.approx(exported(agent, name, "db"), rel=0.01)
-    assert known["at_booking_ratio"] == pytest.approx(1.0, abs=0.2)
     assert known["coefficient"] == {"slow": 1.0, "fast": 2.0}[known["current_core_type"]]
     assert known["missed_refcores_neighbours"] == pytest.approx(0, abs=0.005)
     assert known["age_s"] < 3
@@ -88,7 +87,7 @@ def test_best_effort(source):
     known = source.figures("batch", PROJECT)
 
     assert known["delivered_refcores"] > 0.5
-    assert not {n for n in known if n.startswith(("booked", "missed", "at_booking"))}
+    assert not {n for n in known if n.startswith(("booked", "missed"))}
 
 
 @pytest.mark.parametrize(("server", "project"), [("db", "another"), ("nobody", PROJECT)])
