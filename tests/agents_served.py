@@ -13,11 +13,11 @@ from dataclasses import replace
 from msgspec import structs
 
 from amp_nova.agent.guarding import LeaseStatus
-from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import CalibrationStatus, HostInfo
 from amp_nova.agent.publish.web_server import Settings, WebServer
+from amp_nova.agent.threads import ThreadStatus
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost

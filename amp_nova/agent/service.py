@@ -4,6 +4,8 @@ import contextlib
 import functools
 import gc
 import logging
+import os
+import socket
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -20,8 +22,7 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import control_socket, release, status
 from amp_nova.agent.operator.instances import resolve
 from amp_nova.agent.publish.publishers import Publishers
-from amp_nova.agent.systemd import Systemd
-from amp_nova.agent.wakeup import Wakeup
+from amp_nova.agent.threads import Wakeup
 from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable, Locked
 from amp_nova.guard import locks
 from amp_nova.guard.pauses import HOST, Pauses
@@ -288,3 +289,34 @@ def _check_trusted(state_path: Path) -> None:
         check_trusted(state_path)
     except (OSError, ValueError) as exc:
         raise ConfigInvalid(f"[agent] state_path: {exc}") from exc
+
+
+class Systemd:
+    """Reports the agent's state to systemd (sd_notify(3)); does nothing without ``Type=notify``."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        address = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._ready = False
+
+    def report(self, status: str, *, alive: bool) -> None:
+        """Report the status and that the agent has started; feed the watchdog if ``alive``."""
+        lines = [f"STATUS={' '.join(status.split())}"]
+        lines += [] if self._ready else ["READY=1"]
+        lines += ["WATCHDOG=1"] if alive else []
+        self._ready = True
+        self._send("\n".join(lines))
+
+    def stopping(self) -> None:
+        """Report that the agent ends on purpose."""
+        self._send("STOPPING=1")
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as conn:
+                conn.setblocking(False)  # a systemd that hangs must not hold up a cycle
+                conn.sendto(text.encode(), self._address)
+        except OSError as exc:
+            LOG.debug("systemd could not be notified of '%s': %s", text, exc)

@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from amp_nova.agent.io_work import IO_CYCLES, IoSettings, IoWork
 from amp_nova.agent.publish.host_info import NOT_CALIBRATED, CalibrationStatus
-from amp_nova.agent.wakeup import Wakeup
+from amp_nova.agent.threads import Wakeup
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
 from amp_nova.guard import locks

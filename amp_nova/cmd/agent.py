@@ -126,8 +126,7 @@ def _started(conf: cfg.ConfigOpts) -> "Service":
     """The service; retried while the core types, the calibration or libvirt cannot be read."""
     from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-    from amp_nova.agent.service import Service
-    from amp_nova.agent.systemd import Systemd
+    from amp_nova.agent.service import Service, Systemd
 
     systemd = Systemd()
 

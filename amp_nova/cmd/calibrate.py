@@ -10,8 +10,8 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.cmd.arguments import add_config_file, whole
-from amp_nova.cmd.calibration_table import table
 from amp_nova.cmd.command import Answer, Report, progress
+from amp_nova.cmd.topology import calibration_table
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
 from amp_nova.hardware.calibration import Calibration, Kernel, Reference
@@ -133,7 +133,7 @@ class Calibrate(Report):
         if not args.no_write:
             file.write(output, [*task.others, result])
         written = "not written" if args.no_write else "written"
-        return table(result, f"{written} to {output}")
+        return calibration_table(result, f"{written} to {output}")
 
 
 def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Task:

@@ -49,7 +49,7 @@ COMMANDS = {
         f"{SIM}.simulate:Simulate",
         "run a scenario: a host, its guests and what they do",
     ),
-    "compare": (f"{SIM}.compare:Compare", "run several policies over scenarios, in one table"),
+    "compare": (f"{SIM}.simulate:Compare", "run several policies over scenarios, in one table"),
     "whatif": (
         f"{SIM}.whatif:WhatIf",
         "what another policy, machine or booking would have delivered",
@@ -58,7 +58,7 @@ COMMANDS = {
         f"{SIM}.reproduce:Reproduce",
         "the papers' tables and figures, published values beside ours",
     ),
-    "probe": ("amp_nova.cmd.probe:Probe", "judge the vCPUs of the server that it runs in"),
+    "probe": ("amp_nova.cmd.flavor:Probe", "judge the vCPUs of the server that it runs in"),
     "demo": (f"{SIM}.demo:Demo", "see bookings kept on fast and slow cores, in half a minute"),
     "help": (f"{__name__}:Help", "explain a command"),
     "complete": (f"{__name__}:Complete", "print a script that completes commands in bash"),

@@ -1,11 +1,12 @@
-"""``amp-nova flavor check``: the booking that extra specs express, or what is wrong with them."""
+"""What a flavor promises (``amp-nova flavor check``), and whether it is kept (``probe``)."""
 
 import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from amp_nova import probe
 from amp_nova.cmd.arguments import ips, pairs, whole
-from amp_nova.cmd.command import Answer, Report, short
+from amp_nova.cmd.command import Answer, Command, Report, short
 from amp_nova.exceptions import BookingInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
 from amp_nova.flavor.placement_resources import claim_specs, placement, remarks
@@ -130,3 +131,22 @@ def _below(properties: dict[str, str]) -> list[str]:
     claim = ["", "To claim it in Placement, add to the flavor:"] if properties else []
     claim += [f"  --property {key}={value}" for key, value in properties.items()]
     return claim
+
+
+class Probe(Command):
+    """Judge the vCPUs of this server: capacity, limit, contention, speed and a promise"""
+
+    _epilog = "example: amp-nova probe --duration 60"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Those of the file ``amp_nova/probe.py``, which also runs alone."""
+        probe.add_arguments(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Measure and print the report; 1 if the promise was not kept."""
+        try:
+            text, kept = probe.run(parsed_args)
+        except ValueError as exc:
+            raise ConfigInvalid(exc) from None
+        print(text, file=self.app.stdout)
+        return 0 if kept else 1

@@ -1,9 +1,9 @@
-"""``amp-nova topology``: core types, pCPUs and coefficients, with their sources."""
+"""What commands print of core types: ``amp-nova topology``, and the table of ``calibrate``."""
 
 import argparse
 import contextlib
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from amp_nova.agent.operator import control_socket
 from amp_nova.cmd.arguments import add_config_file
 from amp_nova.cmd.command import Answer, Report, short
 from amp_nova.exceptions import AmpError
+from amp_nova.hardware.calibration import Calibration, TypeResult
 from amp_nova.host.machine import load_topology
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
@@ -55,7 +56,7 @@ examples:
         conf = _configuration(args.root, args.config_file)
         topology = load_topology(conf)
         if not args.root:
-            topology = replace(topology, warnings=(*topology.warnings, *_drifts(conf)))
+            topology = dataclasses.replace(topology, warnings=(*topology.warnings, *_drifts(conf)))
         return Answer(COLUMNS, _rows(topology), _as_dict(topology), below=_notes(topology))
 
 
@@ -129,3 +130,64 @@ def _configuration(root: str | None, files: list[str] | None) -> cfg.ConfigOpts:
         conf.set_override("root", root, "topology")
         conf.set_default("calibration_file", "", "topology")  # the default is this host's
     return conf
+
+
+def calibration_table(found: Calibration, end: str) -> Answer:
+    """What ``amp-nova calibrate`` prints: a row for every core type, a column for every kernel.
+
+    ``end``: the last line below.
+    """
+    kernels = [k.name for k in found.kernels]
+    return Answer(
+        ["Core Type", "pCPUs", "Coefficient", "Interval", *kernels, "Nominal Ips", "SMT Busy"],
+        [_calibration_row(result) for result in found.core_types],
+        dataclasses.asdict(found),
+        below=[*_calibration_notes(found), end],
+    )
+
+
+def _calibration_notes(found: Calibration) -> list[str]:
+    """The lines below the table."""
+    confidence = min(r.coefficient.confidence_ratio for r in found.core_types)
+    host = f" of host '{found.reference_host}'" if found.reference_host else ""
+    bound = ", ".join(k.name for k in found.kernels if k.cpu_bound)
+    made = found.provenance
+    lines = [
+        "",
+        f"reference core: '{found.reference}'{host}; coefficient: geometric mean of {bound}",
+        f"interval: contains the true coefficient with {confidence:.0%} confidence",
+        f"measured: {made.repeat} rounds of {made.run_s} s with Python {made.python_version}",
+    ]
+    if any(result.smt_busy_factor for result in found.core_types):
+        lines.append(
+            "SMT busy: speed beside busy siblings over speed alone, and its range over the kernels"
+        )
+    misses = {r.name: r.miss_cycles for r in found.core_types}
+    if costs := ", ".join(f"{short(e.value)} on {name}" for name, e in misses.items() if e):
+        lines.append(f"cycles that a cache miss costs: {costs}")
+    if found.nominal_ips_missing:
+        lines.append(f"no nominal Ips: {found.nominal_ips_missing}")
+    return [*lines, *(f"warning: {w}" for w in found.warnings)]
+
+
+def _calibration_row(result: TypeResult) -> list[object]:
+    coefficient = result.coefficient
+    return [
+        result.name,
+        cpulist.show(result.pcpus),
+        short(coefficient.value),
+        f"{coefficient.low:.3f}..{coefficient.high:.3f}",
+        *(short(kernel.ratio.value) for kernel in result.kernels),
+        None if result.nominal_ips is None else short(result.nominal_ips.value),
+        _smt_busy(result),
+    ]
+
+
+def _smt_busy(result: TypeResult) -> str | None:
+    """The factor, and its range over the kernels."""
+    factor = result.smt_busy_factor
+    kernels = [k.smt_busy_factor.value for k in result.kernels if k.smt_busy_factor]
+    if factor is None:
+        return None
+    between = f" ({min(kernels):.2f}..{max(kernels):.2f})" if kernels else ""
+    return f"{factor.value:.3f}{between}"

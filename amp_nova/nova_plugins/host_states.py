@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from oslo_config import cfg
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.nova_plugins.refusals import Refusals
+from amp_nova.nova_plugins.metrics import Refusals
 from amp_nova.scheduling import host_fit, pending, placement_score, report_order
 from amp_nova.scheduling.host_fit import Headroom
 from amp_nova.scheduling.pending import NovaInstances, Pending, PendingByUuid, Reserved

@@ -8,7 +8,7 @@ import oslo_messaging
 
 from amp_nova.nova_plugins import nova_records, report_server
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.refusals import NOBODY
+from amp_nova.nova_plugins.metrics import NOBODY
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode

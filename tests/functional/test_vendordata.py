@@ -23,8 +23,8 @@ from nova import service_auth
 from nova.api.metadata import vendordata_dynamic
 from nova.tests.fixtures.nova import OSMetadataServer
 
-from amp_nova.cmd.vendordata import configured, main
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.vendordata.server import configured, main
 from tests import tenant
 from tests.functional.cloud import CloudTestCase
 from tests.functional.keystone import FakeKeystone
@@ -80,7 +80,7 @@ def served(folder, keystone, prometheus):
         port = free.getsockname()[1]
     # A machine that is busy with other tests is slower than 200 ms.
     file = configuration(folder / "conf", keystone, prometheus, port=port, timeout_s=3)
-    command = [sys.executable, "-W", "ignore", "-m", "amp_nova.cmd.vendordata"]
+    command = [sys.executable, "-W", "ignore", "-m", "amp_nova.vendordata.server"]
     with subprocess.Popen([*command, "--config-file", file], cwd=ROOT) as process:
         try:
             url = f"http://127.0.0.1:{port}"

@@ -37,6 +37,7 @@ DECISIONS = tuple(f"amp_nova.{folder}" for folder in PURE)
 # and bounds of a report are declared once.
 VALUES = "msgspec"
 EXCEPTIONS = "amp_nova.exceptions"
+OSLO = ("oslo_config", "oslo_log")
 
 # The control loop and its parts: what the agent and the simulator share.
 LOOP = ("agent.loop", "agent.fast_loop", "agent.cycle", "agent.state")
@@ -74,6 +75,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     # What a tenant is told is computed from what Prometheus answers, and from nothing else.
     "vendordata": ("amp_nova.vendordata", VALUES, "requests", "keystoneauth1"),
     "vendordata/figures.py": (VALUES,),
+    "vendordata/server.py": ("amp_nova", "cheroot", "keystoneauth1", "keystonemiddleware", *OSLO),
     # It is part of "openstack amp", which works where there is no agent.
     "cmd/command.py": (EXCEPTIONS, "amp_nova.cmd.arguments", "cliff", "yaml"),
     "cmd/arguments.py": (EXCEPTIONS, "amp_nova.flavor"),
@@ -100,9 +102,9 @@ ONLY_BY = {
     "cliff": ("cmd/cli.py", "cmd/command.py"),
     "libvirt": ("host",),
     "nova": ("nova_plugins",),
-    "amp_nova.vendordata": ("vendordata", "cmd/vendordata.py"),
-    "keystoneauth1": ("agent/publish/placement.py", "osc", "vendordata", "cmd/vendordata.py"),
-    "keystonemiddleware": ("cmd/vendordata.py",),
+    "amp_nova.vendordata": ("vendordata", "wsgi"),
+    "keystoneauth1": ("agent/publish/placement.py", "osc", "vendordata"),
+    "keystonemiddleware": ("vendordata/server.py",),
     "requests": ("vendordata/prometheus.py",),
     "osc_lib": ("osc",),
     "oslo_messaging": ("nova_plugins", "agent/publish/host_reports.py"),

@@ -16,7 +16,7 @@ from amp_nova.admission.free_cores import FreeCores, Option
 from amp_nova.admission.packing import least_refcores
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.guarding import LeaseStatus
-from amp_nova.agent.helper_threads import ThreadStatus
+from amp_nova.agent.threads import ThreadStatus
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.flavor.extra_specs import Booking, examine
 from amp_nova.flavor.placement_resources import claims

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.helper_threads import WAIT_MAX_S, HelperThread
 from amp_nova.agent.publish.host_info import HostInfo, host_report
+from amp_nova.agent.threads import WAIT_MAX_S, HelperThread
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode

@@ -17,7 +17,7 @@ from keystoneauth1 import exceptions as keystone_exceptions
 from keystoneauth1 import loading
 from oslo_config import cfg
 
-from amp_nova.agent.helper_threads import WAIT_MAX_S, HelperThread
+from amp_nova.agent.threads import WAIT_MAX_S, HelperThread
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, Provider, provider_name
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.helper_threads import HelperThread
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import (
@@ -19,6 +18,7 @@ from amp_nova.agent.publish.host_info import (
     unclaimed_refcores,
 )
 from amp_nova.agent.publish.web_server import Server, WebServer
+from amp_nova.agent.threads import HelperThread
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
 from amp_nova.hardware.effective_speed import bookable_refcores, for_admission

@@ -21,7 +21,7 @@ from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket
 from amp_nova.agent.publish.host_info import shared_pcpus
 from amp_nova.agent.settings import read as read_settings
-from amp_nova.agent.wakeup import Wakeup
+from amp_nova.agent.threads import Wakeup
 from amp_nova.cmd.arguments import add_config_file
 from amp_nova.cmd.command import Command, progress
 from amp_nova.exceptions import (

@@ -10,8 +10,9 @@ from amp_nova.cmd.arguments import number, whole
 from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine
-from amp_nova.sim.commands import cpu_use, figure
-from amp_nova.sim.commands.cpu_use import Row
+from amp_nova.sim.commands import figure
+from amp_nova.sim.recording import cpu_use
+from amp_nova.sim.recording.cpu_use import Row
 
 COLUMNS = {
     "Flavor": "flavor",

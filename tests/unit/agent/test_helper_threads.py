@@ -5,15 +5,15 @@ import time
 
 import pytest
 
-from amp_nova.agent import helper_threads
-from amp_nova.agent.helper_threads import HelperThread
+from amp_nova.agent import threads
+from amp_nova.agent.threads import HelperThread
 from tests.programs import until
 
 
 @pytest.fixture
 def eager(monkeypatch):
     """No waiting between attempts."""
-    monkeypatch.setattr(helper_threads, "BACK_OFF_S", 0.0)
+    monkeypatch.setattr(threads, "BACK_OFF_S", 0.0)
 
 
 def idle():
@@ -48,19 +48,19 @@ def test_a_thread_that_ends_is_restarted_and_counted(eager, caplog):
 def test_a_thread_that_fails_at_once_is_restarted_less_and_less_often(monkeypatch):
     """A fault that persists does not use the CPU."""
     waits = []
-    monkeypatch.setattr(helper_threads.random, "uniform", lambda _least, most: waits.append(most))
+    monkeypatch.setattr(threads.random, "uniform", lambda _least, most: waits.append(most))
     thread = HelperThread("reports", lambda: len(waits) == 9 and thread.stop())
     monkeypatch.setattr(thread, "pause", lambda _seconds: None)
 
     thread.start()
     until(lambda: not thread._thread.is_alive())
 
-    assert waits == [2.0, 4.0, 8.0, 16.0, 32.0, *[helper_threads.BACK_OFF_MAX_S] * 4]
+    assert waits == [2.0, 4.0, 8.0, 16.0, 32.0, *[threads.BACK_OFF_MAX_S] * 4]
 
 
 def test_a_thread_that_hangs_is_reported_until_it_goes_on(monkeypatch):
     """The watchdog is not fed meanwhile, so that systemd restarts the agent."""
-    monkeypatch.setattr(helper_threads, "SILENT_S", 0.2)
+    monkeypatch.setattr(threads, "SILENT_S", 0.2)
     released = threading.Event()
 
     def work():
@@ -81,8 +81,8 @@ def test_a_thread_that_hangs_is_reported_until_it_goes_on(monkeypatch):
 
 def test_a_waiting_thread_reports(monkeypatch):
     """A long pause is not silence, and it ends at once when the thread is told to end."""
-    monkeypatch.setattr(helper_threads, "WAIT_MAX_S", 0.01)
-    monkeypatch.setattr(helper_threads, "SILENT_S", 1.0)
+    monkeypatch.setattr(threads, "WAIT_MAX_S", 0.01)
+    monkeypatch.setattr(threads, "SILENT_S", 1.0)
     thread = HelperThread("reports", lambda: thread.pause(3600))
     thread.start()
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from amp_nova.agent.systemd import Systemd
+from amp_nova.agent.service import Systemd
 
 
 class Listener:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from amp_nova.agent.wakeup import Wakeup
+from amp_nova.agent.threads import Wakeup
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import statistics
 
 import pytest
 
-from amp_nova.nova_plugins import host_states, options, refusals
+from amp_nova.nova_plugins import host_states, metrics, options
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.refusals import NOBODY
+from amp_nova.nova_plugins.metrics import NOBODY
 from amp_nova.scheduling import pending
 from amp_nova.scheduling.host_fit import fit
 from amp_nova.scheduling.pending import NovaInstance, Pending
@@ -153,7 +153,7 @@ def test_a_report_that_cannot_be_scored_is_refused_and_the_last_one_stays(
 def test_what_is_remembered_is_bounded(states, monkeypatch):
     """Requests, cached results and refusing hosts, however many there are."""
     monkeypatch.setattr(host_states, "REQUESTS_MAX", 10)
-    monkeypatch.setattr(refusals, "HOSTS_MAX", 10)
+    monkeypatch.setattr(metrics, "HOSTS_MAX", 10)
     receive(states)
     for i in range(100):
         decide(states, "host1", f"instance-{i}", request(pref_core=0.01))

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from amp_nova.cmd.vendordata import main
+from amp_nova.vendordata.server import main
 
 
 def test_without_keystones_filter_it_says_what_to_install(monkeypatch, capsys):

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("oslo_messaging")
 
 from amp_nova import conf
-from amp_nova.agent import helper_threads
+from amp_nova.agent import threads
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_info import HostInfo, host_report
@@ -64,7 +64,7 @@ def bus():
 @pytest.fixture
 def publisher(bus, monkeypatch):
     monkeypatch.setattr(host_reports, "GAP_LEAST_S", 0.01)
-    monkeypatch.setattr(helper_threads, "BACK_OFF_S", 0.01)
+    monkeypatch.setattr(threads, "BACK_OFF_S", 0.01)
     options = types.SimpleNamespace(interval_s=3600.0, answer_spread_s=0.0)
     made = Publisher(options, "host1", bus)
     made.start()

@@ -12,7 +12,7 @@ pytest.importorskip("keystoneauth1", reason="keystoneauth1 is not installed")
 from keystoneauth1 import adapter, noauth, session
 
 from amp_nova import conf as options
-from amp_nova.agent import helper_threads
+from amp_nova.agent import threads
 from amp_nova.agent.publish import placement
 from amp_nova.agent.publish.placement import Inventory
 from amp_nova.flavor.placement_resources import Provider, provider_name, provider_uuid
@@ -52,8 +52,8 @@ class FakePlacement:
 
 @pytest.fixture
 def fake(monkeypatch):
-    monkeypatch.setattr(helper_threads, "BACK_OFF_S", 0.01)
-    monkeypatch.setattr(helper_threads, "WAIT_MAX_S", 0.05)
+    monkeypatch.setattr(threads, "BACK_OFF_S", 0.01)
+    monkeypatch.setattr(threads, "WAIT_MAX_S", 0.05)
     found = FakePlacement()
 
     class Handler(BaseHTTPRequestHandler):

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 import yaml
 
-from amp_nova.sim.commands import cpu_use
+from amp_nova.sim.recording import cpu_use
 from tests.monitoring import program
 from tests.programs import until
 from tests.tenant import reply, served
