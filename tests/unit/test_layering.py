@@ -8,6 +8,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -148,12 +149,14 @@ CALLED_BY = {
 }
 
 # Rule 4: sizes, in lines that are not blank; docstrings of functions do not count.
+FOLDER_MODULES_MAX = 9
 MODULE_LINES_MAX = 300
 CLASS_LINES_MAX = 200
 FUNCTION_LINES_MAX = 40
 ATTRIBUTES_MAX = 10
 PARAMETERS_MAX = 5
 LARGE = {
+    "policies": "a policy each",
     "agent/service.py Service": "the parts of the agent, one for one",
     "control/entitlement.py Entitlement": "all that is in force for a vCPU, and why",
     "hardware/calibration.py Provenance": "the fields of the calibration file, one for one",
@@ -321,12 +324,14 @@ def size_faults(root: Path) -> list[str]:
 
 @cache
 def too_large(root: Path) -> list[str]:
+    paths = [Path(path) for path, _, _ in sources(root)]
+    folders = Counter(str(path.parent) for path in paths if path.name != "__init__.py")
     return [
         f"{path} {what}".strip()
         for path, nodes, text in sources(root)
         for what, found, most in sizes(nodes, text)
         if found > most
-    ]
+    ] + [folder for folder, modules in folders.items() if modules > FOLDER_MODULES_MAX]
 
 
 def sizes(nodes: Sequence[ast.AST], text: str) -> Iterator[tuple[str, int, int]]:

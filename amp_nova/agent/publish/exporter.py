@@ -13,10 +13,10 @@ from prometheus_client.exposition import generate_latest
 
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
-from amp_nova.agent.publish import history, page
-from amp_nova.agent.publish.history import History
+from amp_nova.agent.publish import page, snapshot
 from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
 from amp_nova.agent.publish.metrics import Series
+from amp_nova.agent.publish.snapshot import History
 from amp_nova.agent.publish.web_server import Page, Route
 
 _FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -65,7 +65,7 @@ class Exporter:
         self.agent.last_success_s = self.agent.clock()
         self._cycle = cycle
         self.changed()
-        self._history = history.advance(self._history, cycle, self.agent.clock())
+        self._history = snapshot.advance(self._history, cycle, self.agent.clock())
 
     def changed(self) -> None:
         """Discard what was rendered, so that the next request renders it again."""

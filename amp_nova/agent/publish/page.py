@@ -9,15 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
+from importlib.resources import files
 
 from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
-from amp_nova.agent.publish import history, host_info
-from amp_nova.agent.publish.history import FLOATS, SPAN_S, History, chart
+from amp_nova.agent.publish import host_info
 from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.snapshot import FLOATS, SPAN_S, History, in_refcores
 from amp_nova.model import cpulist
 from amp_nova.model.topology import PCpu
 
+STYLE = files(__package__).joinpath("page.css").read_text()
+WIDTH, HEIGHT = 600, 100
+"""Of a chart, in units of its SVG."""
 STALE_S = 30.0
 SHORT_RATIO = 0.95
 """Below this, a booking is reported as not delivered."""
@@ -94,7 +98,7 @@ def _instances(cycle: Cycle, past: History) -> list[InstanceRow]:
     """Every instance, the worst first."""
     rows = []
     for record, reading in zip(cycle.domains, cycle.observation.domains, strict=True):
-        booked, delivered, _ = history.in_refcores(cycle, reading)
+        booked, delivered, _ = in_refcores(cycle, reading)
         name = record.domain.display_name or record.domain.name
         series = past.rows(record.domain.resource)
         lost = [sum(r[2] * r[i] for r in series) for i in range(3, FLOATS)]
@@ -275,58 +279,39 @@ def _why_shared(pcpus: Sequence[PCpu], on: Mapping[int | None, Sequence[VcpuReco
     return f"Bookings share pCPU {cpulist.show(shared)} while {cpulist.show(free)} is free: {why}."
 
 
-STYLE = """
-:root {
-  color-scheme: light dark;
-  --page: light-dark(#f6f7f9, #14171b); --card: light-dark(#fff, #1d2127);
-  --text: light-dark(#1b1f24, #e7eaee); --quiet: light-dark(#5a6572, #9aa6b4);
-  --rule: light-dark(#dde2e8, #333a43); --delivered: #8593a3;
-  --good: light-dark(#1a7f45, #56c98a); --bad: light-dark(#b3261e, #ff8a80);
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; max-width: 90rem; padding: 1rem clamp(.75rem, 2vw, 2rem) 3rem;
-  background: var(--page); color: var(--text);
-  font: 15px/1.45 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
-  font-variant-numeric: tabular-nums; overflow-wrap: anywhere;
-}
-h1, h2 { font-size: 1.15rem; margin: 1.2rem 0 .5rem; }
-p, ul { margin: .2rem 0; }
-a { color: inherit; }
-.quiet, th { color: var(--quiet); font-weight: 400; }
-.bad { color: var(--bad); } .good { color: var(--good); }
-.banner, .card {
-  background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: .6rem .8rem;
-}
-.banner { border-left: .5rem solid; }
-.banner > b { font-size: 1.15rem; }
-.banner ul { color: var(--text); }
-.tiles, .pcpus { display: grid; gap: .5rem; margin: .6rem 0; }
-.tiles { grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); }
-.tiles b { display: block; font-size: 1.4rem; }
-.pcpus { grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); font-size: .8rem; }
-svg { display: block; width: 100%; height: 2rem; shape-rendering: crispEdges; }
-path { fill: var(--cause); vector-effect: non-scaling-stroke; }
-path.delivered { fill: none; stroke: var(--delivered); stroke-width: 2.5; }
-path.booked { fill: none; stroke: var(--text); stroke-width: 1.5; stroke-dasharray: 5 4; }
-.throttle { --cause: #e69f00; } .contention { --cause: #d55e00; } .core_type { --cause: #009e73; }
-.frequency { --cause: #f0e442; } .smt { --cause: #56b4e9; } .none { --cause: var(--rule); }
-.key { display: flex; flex-wrap: wrap; gap: .1rem 1rem; font-size: .85rem; }
-i { display: inline-block; width: 1.1em; height: .8em; margin-right: .35em; }
-i { background: var(--cause); }
-i.delivered { height: .2em; margin-bottom: .25em; background: var(--delivered); }
-i.booked { height: 0; margin-bottom: .3em; border-top: 2px dashed var(--text); }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; text-align: left; }
-td, th { padding: .3rem .8rem .3rem 0; vertical-align: top; border-top: 1px solid var(--rule); }
-td:nth-child(2) { width: 18rem; }
-@media (max-width: 45rem) {
-  table, tbody, tr, td, td:nth-child(2) { display: block; width: auto; }
-  thead { display: none; }
-  td { border: 0; padding: .05rem 0; }
-  td:nth-child(3)::before { content: "Delivered: "; }
-  td:nth-child(4):not(:empty)::before { content: "Not delivered: "; }
-  tr { border-top: 1px solid var(--rule); padding: .5rem 0; }
-}
-"""
-"""For light and dark, phones and wide screens. The colours of causes are those of Okabe and Ito,
-which colour-blind people can tell apart; the page names each cause beside its colour."""
+def chart(says: str, xs: Sequence[float], rows: Sequence[Sequence[float]]) -> str:
+    """``History.rows`` as inline SVG; time runs from left to right.
+
+    ``says``: what it shows, for those who do not see it; ``xs``: where each row is, from 0 to 1.
+    Shortfall by cause is stacked on what is delivered. The dashed line of what is booked is drawn
+    last, so that no other hides it.
+    """
+    delivered = [r[1] for r in rows]
+    booked = [r[0] or math.nan for r in rows]
+    areas = [("none", [0.0 if math.isnan(d) else d for d in delivered])]
+    for i, cause in enumerate(CAUSES, start=3):
+        if any(r[i] for r in rows):
+            below = areas[-1][1]
+            areas.append((cause, [b + r[i] for b, r in zip(below, rows, strict=True)]))
+    top = 1.05 * max((n for n in (*booked, *areas[-1][1]) if n > 0.0), default=1.0)
+    # Each area reaches down to 0, and the lower ones are drawn over it.
+    at = [f"{WIDTH * x:.0f}" for x in xs]
+    down = f"V{HEIGHT}H{at[0]}Z" if at else ""
+    drawn = [(css, _steps(at, heights, top) + down) for css, heights in reversed(areas)]
+    drawn += [("delivered", _steps(at, delivered, top)), ("booked", _steps(at, booked, top))]
+    paths = "".join(f'<path class="{css}" d="{path}"/>' for css, path in drawn)
+    return (
+        f'<svg role="img" aria-label="{escape(says)}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'preserveAspectRatio="none">{paths}</svg>'
+    )
+
+
+def _steps(xs: Sequence[str], values: Sequence[float], top: float) -> str:
+    """A path in steps: each value applies since the time before; NaN leaves a gap."""
+    path, last = [], ""
+    for x, value in zip(xs, values, strict=True):
+        y = "" if math.isnan(value) else f"{HEIGHT * (1.0 - value / top):.0f}"
+        if y:
+            path.append(f"M{x} {y}" if not last else f"H{x}" if y == last else f"V{y}H{x}")
+        last = y
+    return "".join(path)

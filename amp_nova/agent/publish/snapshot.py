@@ -1,10 +1,11 @@
-"""What the table of metrics reads from a cycle: values of vCPUs, and what they add up to.
+"""What the metrics and the page read of cycles: values of vCPUs, their sums, the last ten minutes.
 
 The keys of values are the values of labels: ``domain``, ``resource``, ``project``, ``vcpu``, then
 those of the metric.
 """
 
 import math
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.publish.host_info import Distribution, HostInfo, slowdown_of, unenforced
+from amp_nova.model.observation import DomainReading
 
 Labels = tuple[str, ...]
 Values = dict[Labels, float]
@@ -23,6 +25,11 @@ SHORT_RATIO = 1.0 - KEPT
 SUDDEN = ("throttle", "contention")
 """Causes of a shortfall that come and go: their series start at 0, or a single event would not show
 in rates. Other causes last, and some cannot be measured: their series start with the first loss."""
+STEP_S = 5.0
+SPAN_S = 600.0
+"""Of the history: every step, a few floats per instance are added; 400 instances take 1.5 MB."""
+FLOATS = 3 + len(CAUSES)
+"""Floats per instance and time (``History.rows``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +230,65 @@ def unenforced_by_reason(seen: Snapshot) -> Mapping[str, float]:
     for *labels, reason in problems(seen):
         reasons[reason] += vcpus[*labels]
     return reasons
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The last ten minutes of all instances, at the times ``times_s``, the oldest first.
+
+    ``values``: the rows of each instance. One that arrived later has fewer rows than there are
+    times. ``short_ref_s``: the accumulated shortfall of each instance at the last time, by cause.
+    """
+
+    times_s: tuple[float, ...] = ()
+    values: Mapping[str, "array[float]"] = field(default_factory=dict)
+    short_ref_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def rows(self, resource: str) -> list[Sequence[float]]:
+        """One row per time: what an instance books (0 for best effort) and gets (NaN if that is not
+        measured) in reference cores; the seconds since the time before; and by cause the mean
+        shortfall in reference cores during these seconds."""
+        values = self.values.get(resource, array("f"))
+        return [values[at : at + FLOATS] for at in range(0, len(values), FLOATS)]
+
+
+def advance(before: History, cycle: Cycle, now_s: float) -> History:
+    """The history with a cycle added; ``now_s`` is in seconds since the epoch."""
+    if before.times_s and before.times_s[-1] > now_s:
+        before = History()  # the clock was set back: old times would be in the future
+    span_s = now_s - before.times_s[-1] if before.times_s else 0.0
+    if before.times_s and span_s < STEP_S * 0.999:
+        return before
+    recent = [t for t in before.times_s if t >= now_s - SPAN_S - STEP_S]
+    times_s = (*recent, now_s)
+    values, totals = {}, {}
+    for domain in cycle.observation.domains:
+        resource = domain.domain.resource
+        booked, delivered, total = in_refcores(cycle, domain)
+        last_total = before.short_ref_s.get(resource, total)
+        short = (max(0.0, a - b) / (span_s or 1.0) for a, b in zip(total, last_total, strict=True))
+        row = array("f", (booked, delivered, span_s, *short))
+        values[resource] = (before.values.get(resource, array("f")) + row)[-len(times_s) * FLOATS :]
+        totals[resource] = total
+    return History(times_s, values, totals)
+
+
+def in_refcores(cycle: Cycle, domain: DomainReading) -> tuple[float, float, tuple[float, ...]]:
+    """What an instance books and gets now, and its accumulated shortfall by cause.
+
+    A booking in Ips, and what is delivered of it, count as the reference cores that it is worth.
+    """
+    booked = delivered = 0.0
+    short = (0.0,) * len(CAUSES)
+    for vcpu in domain.vcpus:
+        key = (domain.domain.resource, vcpu.index)
+        entitlement, account = cycle.entitlements[key], cycle.accounts.of(key)
+        home, last = entitlement.home, account.last
+        worth, got = entitlement.booking.refcores or 0.0, last.refcores
+        if entitlement.booking.ips and home.cores is not None and home.core_type is not None:
+            worth = home.cores * (cycle.topology.core_type(home.core_type).coefficient or 0.0)
+            got = None if last.ips is None else worth * last.ips / entitlement.booking.ips
+        booked += worth
+        delivered += math.nan if got is None else got
+        short = tuple(a + b for a, b in zip(short, account.shortfall_ref_s, strict=True))
+    return booked, delivered, short

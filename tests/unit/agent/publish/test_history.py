@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from amp_nova.accounting.delivery import CAUSES, Account, Last
-from amp_nova.agent.publish import history
-from amp_nova.agent.publish.history import SPAN_S, STEP_S, History
+from amp_nova.agent.publish import snapshot
+from amp_nova.agent.publish.snapshot import SPAN_S, STEP_S, History
 from amp_nova.control.context import Home
 from tests import reports
 from tests.reports import booked, instance, ips
@@ -30,7 +30,7 @@ def after(*cycles, step_s=5.0):
     """The history after these cycles, ``step_s`` apart."""
     found = History()
     for i, cycle in enumerate(cycles):
-        found = history.advance(found, cycle, 1000.0 + i * step_s)
+        found = snapshot.advance(found, cycle, 1000.0 + i * step_s)
     return found
 
 
@@ -82,11 +82,11 @@ def test_times_are_five_seconds_apart_and_end_after_ten_minutes():
     """However many cycles run, and also when the clock was set back."""
     found = History()
     for second in range(2000):
-        found = history.advance(found, reports.cycle(instance(booked())), 1000.0 + second)
+        found = snapshot.advance(found, reports.cycle(instance(booked())), 1000.0 + second)
     assert len(found.times_s) == len(found.rows(RESOURCE)) <= SPAN_S / STEP_S + 2
     assert found.times_s[-1] - found.times_s[0] == pytest.approx(600.0, abs=5.0)
 
-    found = history.advance(found, reports.cycle(), 500.0)
+    found = snapshot.advance(found, reports.cycle(), 500.0)
     assert found.times_s == (500.0,)
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.publish import history
+from amp_nova.agent.publish import snapshot
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.history import HEIGHT, WIDTH, History, chart
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.page import STYLE, View, figure, render
+from amp_nova.agent.publish.page import HEIGHT, STYLE, WIDTH, View, chart, figure, render
+from amp_nova.agent.publish.snapshot import History
 from amp_nova.sim.host import SimHost
 from tests import reports
 from tests.reports import best_effort, booked, instance
@@ -61,7 +61,7 @@ def view(*guests, seconds=60, admits=True, **host):
     for second in range(seconds):
         simulated.advance(float(second))
         cycle = loop.cycle()
-        past = history.advance(past, cycle, NOW_S - seconds + 1 + second)
+        past = snapshot.advance(past, cycle, NOW_S - seconds + 1 + second)
     info = HostInfo("host") if admits else None
     return View("compute-7", "1.2.3", NOW_S, cycle, past, NOW_S, True, info)
 
@@ -74,7 +74,7 @@ def document(found):
 def of_cycle(*domains, **said):
     """A view of one cycle with these domains."""
     cycle = reports.cycle(*domains)
-    past = history.advance(History(), cycle, NOW_S)
+    past = snapshot.advance(History(), cycle, NOW_S)
     return View("compute-7", "1.2.3", NOW_S, cycle, past, NOW_S, True, **said)
 
 
