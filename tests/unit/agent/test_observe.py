@@ -258,7 +258,7 @@ def test_an_undo_that_fails_is_tried_again_and_logged_once(
     running, before = burnt(setup, clock)
     assert HOST in setup.paused()
     with obstacle(setup):
-        for _ in range(3):
+        for _ in range(2):
             pass_time(setup, clock)
             assert cycle(running).outcome.mode == "undone"
     assert caplog.text.count("bookings are not released yet; retrying in every cycle") == 1

@@ -69,10 +69,9 @@ def test_pause_by_another_process_is_seen(pauses, tmp_path, clock):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "garbage", "[]", "{}", '{"until_s": "soon", "why": "x"}', '{"until_s": NaN, "why": "x"}',
-     "[" * 9_999],
-    ids=range(7),
-)  # fmt: skip
+    ["", "[]", '{"until_s": "soon", "why": "x"}', '{"until_s": NaN, "why": "x"}', "[" * 9_999],
+    ids=range(5),
+)
 def test_unreadable_pause_file_pauses(pauses, tmp_path, content):
     """That is the safe side, until somebody resumes the instance."""
     pauses.pause(UUID, "paused", 60)
@@ -84,10 +83,7 @@ def test_unreadable_pause_file_pauses(pauses, tmp_path, content):
     assert found.current() == {}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["../x", "..", ".", "", "/etc/x", "a/b", "a\x00b", "x" * 300, "a b", ".hidden", "härd", "x\n"],
-)
+@pytest.mark.parametrize("name", ["../x", "", "/etc/x", "a\x00b", "x" * 300, ".hidden", "x\n"])
 def test_name_cannot_escape_the_folder(pauses, tmp_path, name):
     """Only a name in the form of an instance's UUID becomes the name of a file."""
     outside = tmp_path / "x.json"
