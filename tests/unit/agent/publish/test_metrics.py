@@ -286,7 +286,7 @@ def test_scraping_during_updates_is_safe(full):
 
     thread = threading.Thread(target=read)
     thread.start()
-    for i in range(300):
+    for i in range(100):
         found = reports.cycle(instance(booked(), name=f"instance-{i}"))
         found.stage_s[f"stage {i}"] = 0.1
         full.exporter.update(found)
@@ -318,7 +318,7 @@ def test_slowdown_and_unfairness_match_the_simulation():
     guests = [guest(f"gains-{speed}", speed=speed) for speed in (2.0, 1.2)]
     host = SimHost(topology(slow=2), [*guests, guest("third"), guest("booked", pref_core="0.1")])
     loop = Loop(host, host, policy=load_policy("amp-fair"), stopwatch=lambda: 0.0)
-    for second in range(400):
+    for second in range(200):
         host.advance(float(second))
         found = loop.cycle()
 
