@@ -40,23 +40,6 @@ def test_service_runs_until_a_signal(setup):
     assert running.publishers.exporter.agent.lateness_s is not None
 
 
-def test_an_event_starts_a_cycle_at_once(setup):
-    """A new instance does not wait for the next period."""
-    running = Service(setup.conf(cycle_s=10))
-    started = []
-
-    def condition():
-        if running.last is not None and not started:
-            started.append(setup.node.start(specs=HALF))
-            setup.wake.set()
-        return bool(running.last and running.last.observation.domains)
-
-    began = time.monotonic()
-    run_until(running, condition)
-
-    assert time.monotonic() - began < 5
-
-
 def test_events_do_not_delay_periodic_cycles(setup):
     """However many there are, periodic cycles come on time, and a burst is few cycles."""
     running = Service(setup.conf(cycle_s=0.1))
