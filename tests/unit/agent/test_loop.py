@@ -219,17 +219,6 @@ class TestExcluded:
         assert state(host)["vm", 0] == (kept, 0.3)
         assert note in (vcpu(report).entitlement.note or "")
 
-    def test_without_enforce_bookings_are_accounted_only(self, host):
-        """Nothing is changed for the contract; a policy still places best effort."""
-        host.vcpu("vm").pcpus = frozenset({0})
-        host.add("free")
-        agent = loop(host, Answer({("free", 0): {2}}), terms=Terms(enforce=False))
-
-        report = cycles(agent, host, 4)
-
-        assert state(host) == {("vm", 0): ([0], None), ("free", 0): ([2], None)}
-        assert vcpu(report).account.last.ratio == approx(2.0)
-
 
 class TestChangingHosts:
     def test_a_hot_plugged_vcpu(self, host):

@@ -254,7 +254,7 @@ def changing(setup):
 def test_an_undo_that_fails_is_tried_again_and_logged_once(
     setup, clock, caplog, obstacle, restarted
 ):
-    """Nothing else is written meanwhile. The decision comes first: another agent goes on with it."""
+    """Nothing else is written meanwhile. The decision is written first, for the next agent, too."""
     running, before = burnt(setup, clock)
     assert HOST in setup.paused()
     with obstacle(setup):

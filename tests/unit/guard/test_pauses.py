@@ -45,18 +45,6 @@ def test_pause_ends_after_its_time(pauses, tmp_path, clock):
     assert pauses.current() == Pauses(tmp_path, clock).current() == {OTHER: "released"}
 
 
-def test_pause_without_an_end_lasts_until_it_is_resumed(pauses, clock):
-    """As after a release."""
-    pauses.pause(UUID, "released")
-    clock.now_s += 1e9
-    assert pauses.current() == {UUID: "released"}
-
-    assert pauses.resume(UUID)
-
-    assert pauses.current() == {}
-    assert not pauses.resume(UUID)
-
-
 def test_pause_by_another_process_is_seen(pauses, tmp_path, clock):
     """The running agent sees at once what a command writes, however quickly they follow."""
     command = Pauses(tmp_path, clock)
