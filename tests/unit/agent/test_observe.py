@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.agent import wiring
+from amp_nova.agent.loop import Loop
 from amp_nova.agent.service import Service
 from amp_nova.cmd.agent import main as agent_main
 from amp_nova.cmd.cli import main
@@ -18,29 +18,24 @@ from amp_nova.guard import locks, record
 from amp_nova.guard.__main__ import Watch
 from amp_nova.guard.pauses import HOST, Pauses
 from amp_nova.host import sensor
-from amp_nova.host.io import IoHost
+from amp_nova.model.allocation import Failure
+from amp_nova.sim.host import SimHost
 from tests.fakehost import put, resource
-from tests.unit.agent.setups import HALF, NAME, Setup
+from tests.unit.agent.setups import HALF, NAME
+from tests.unit.sim.builders import guest, topology
 
 CYCLE_S = 10.0
 BURNS = {"undo_burn_rate": 14.4}
 OBSERVE = {"mode": "observe"}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """The sensor's clock, which only ``pass_time`` moves."""
     now = SimpleNamespace(s=1000.0)
     fake = SimpleNamespace(monotonic=lambda: now.s, monotonic_ns=lambda: round(now.s * 1e9))
     monkeypatch.setattr(sensor, "time", fake)
     return now
-
-
-@pytest.fixture
-def setup(tmp_path, monkeypatch, clock):
-    found = Setup(tmp_path, monkeypatch)
-    found.node.kernel.pcpus = frozenset(range(4))
-    return found
 
 
 def pass_time(setup, clock, ran=1.0, seconds=CYCLE_S):
@@ -113,6 +108,20 @@ def test_no_write_is_issued_whatever_happens(setup, clock, seed):
     assert (node.kernel.writes, node.kernel.written) == (0, [])
     assert metrics(running, "amp_writes_total") == {"": 0.0}
     assert not list((setup.state / record.FOLDER).glob("*"))
+
+
+def test_the_fast_loop_ends_when_bookings_are_only_observed():
+    """Limits that could not be released yet stay as they are."""
+    host = SimHost(topology(), [guest(ips="0.8G")])
+    loop = Loop(host, host)
+    loop.cycle()
+    assert loop.fast.active
+
+    loop.observe(Failure("undone", "the service level burned too fast"))
+    host.advance(1.0)
+    loop.cycle()
+
+    assert not loop.fast.active
 
 
 def test_what_enforcement_would_do_is_exported_and_explained(setup, clock):
@@ -321,9 +330,7 @@ def test_a_restart_with_observe_releases_what_was_enforced_and_then_writes_nothi
 def test_io_threads_that_were_moved_go_home(setup, clock, monkeypatch):
     """They are released like everything else, and not moved while bookings are only observed."""
     running, _ = burnt(setup, clock, io_work="slow")
-    host = IoHost(setup.node.libvirt, setup.node.host.run_path, setup.tmp_path / "host")
-    monkeypatch.setattr(wiring, "make_io_host", lambda _conf, _sensor: host)
-    (tid,) = setup.node.kernel.affinity.keys() - {setup.node.host.tid(i) for i in range(2)}
+    tid = setup.io_thread(monkeypatch)
     setup.node.kernel.affinity[tid] = {0, 1}
     (setup.state / "io.moved").touch()
     pass_time(setup, clock)

@@ -16,13 +16,7 @@ from amp_nova.exceptions import AmpError, HypervisorUnavailable
 from amp_nova.guard import lease, locks
 from amp_nova.guard.pauses import Pauses
 from tests.fakehost import resource
-from tests.unit.agent.setups import HALF, NAME, Setup, run_until
-
-
-@pytest.fixture
-def setup(tmp_path, monkeypatch):
-    """A fake node with its configuration."""
-    return Setup(tmp_path, monkeypatch)
+from tests.unit.agent.setups import HALF, NAME, run_until
 
 
 def test_service_runs_until_a_signal(setup):

@@ -12,12 +12,6 @@ from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.hardware.calibration import Estimate
 from amp_nova.host.calibration import provenance
 from tests import reports
-from tests.unit.agent.setups import Setup
-
-
-@pytest.fixture
-def setup(tmp_path, monkeypatch):
-    return Setup(tmp_path, monkeypatch)
 
 
 def test_configured_bookings_are_read():
