@@ -59,9 +59,9 @@ def test_dedicated_and_paused_instances_are_left_alone():
     """
     host = FakeHost()
     host.add("booked", HALF, allowed={0, 1})
-    host.add("mixed", {"pref_core.0": "0.5"}, vcpus=2)
-    host.add("large", vcpus=4)
-    host.add("paused")
+    host.add("mixed", {"pref_core.0": "0.5"}, vcpus=2, allowed={0, 1})
+    host.add("large", vcpus=4, allowed={0, 1})
+    host.add("paused", allowed={0, 1})
     host.paused = {"paused": "paused by an operator"}
     host.add("dedicated", vcpus=2, allowed={2})
     host.add("beside", vcpus=2, allowed={2})

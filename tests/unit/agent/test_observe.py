@@ -83,7 +83,7 @@ def test_no_write_is_issued_whatever_happens(setup, clock, seed):
     ]
     running = Service(setup.conf(policy="acfs", **OBSERVE))
     here, pids = {}, itertools.count(5000)
-    for _ in range(40):
+    for _ in range(30):
         event = chance.randrange(7)
         if event < 3 and len(here) < 6:
             name = f"vm-{next(pids)}"

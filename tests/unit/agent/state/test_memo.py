@@ -79,18 +79,18 @@ def simulated():
 
 @cache  # tests compare with the same writes
 def written(*, memoize=True, copies=False, accounts=True):
-    """All writes of a minute, with a guest that stops and one that starts."""
+    """All writes of 40 seconds, with a guest that stops and one that starts."""
     host = simulated()
     recorded = Recorded(host, copies=copies)
     settings = Settings(
         adaptive=True, policy=PolicySettings(2.0), memoize=memoize, accounts=accounts
     )
     loop = Loop(recorded, recorded, settings, load_policy("amp-fair"), stopwatch=lambda: 0.0)
-    for step in range(600):
+    for step in range(400):
         host.advance(step * 0.1)
-        if step == 200:
+        if step == 150:
             host.remove("waits")
-        if step == 350:
+        if step == 250:
             host.add(guest("late", pref_core="0.7"))
         if loop.fast.active:
             loop.tick()
