@@ -151,10 +151,3 @@ class ConcurrencyTest(PlacementTestCase):
         assert self.over_booked() == []
         assert len(placed) <= CAPACITY
         assert len(placed) >= CAPACITY - self.WORKERS  # both may have given up the last place
-
-
-class OneWorkerTest(ConcurrencyTest):
-    """A single worker places as many as there is capacity for."""
-
-    WORKERS = 1
-    test_with_the_claim_no_host_is_ever_over_booked = None  # two workers are the harder case
