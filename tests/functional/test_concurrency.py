@@ -7,7 +7,6 @@ concurrent boots that fail deadlock.
 """
 
 import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 from unittest import mock
@@ -19,6 +18,7 @@ from nova.scheduler.client.query import SchedulerQueryClient
 from nova.scheduler.host_manager import HostManager
 
 from tests.functional.test_placement import PlacementTestCase
+from tests.nova_requests import request_spec
 
 REQUESTS, CAPACITY, BOOKED = 50, 24, "0.6"
 TYPES = {"slow": (6, 1.0), "fast": (2, 2.0)}
@@ -36,35 +36,7 @@ class ConcurrencyTest(PlacementTestCase):
     def request(self, flavor_id):
         """One instance's request."""
         admin = context.get_admin_context()
-        flavor = objects.Flavor.get_by_flavor_id(admin, flavor_id)
-        return objects.RequestSpec(
-            admin,
-            instance_uuid=str(uuid.uuid4()),
-            flavor=flavor,
-            image=objects.ImageMeta(properties=objects.ImageMetaProps()),
-            project_id="project",
-            user_id="user",
-            num_instances=1,
-            is_bfv=False,
-            numa_topology=None,
-            pci_requests=objects.InstancePCIRequests(requests=[]),
-            **dict.fromkeys(
-                (
-                    "availability_zone",
-                    "instance_group",
-                    "requested_destination",
-                    "limits",
-                    "retry",
-                    "ignore_hosts",
-                    "force_hosts",
-                    "force_nodes",
-                )
-            ),
-            scheduler_hints={},
-            security_groups=objects.SecurityGroupList(objects=[]),
-            requested_resources=[],
-            request_level_params=objects.RequestLevelParams(),
-        )
+        return request_spec(objects.Flavor.get_by_flavor_id(admin, flavor_id))
 
     def select(self, spec):
         """The host that a worker selects, on which the guest then starts; ``None`` without one."""

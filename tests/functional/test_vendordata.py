@@ -273,4 +273,3 @@ def test_the_wsgi_module_is_the_application(tmp_path, monkeypatch):
     request |= {"SERVER_NAME": "x", "SERVER_PORT": "80"}
     assert application(request, lambda status, headers: started.append(status))
     assert started[0].startswith("401")
-

@@ -1,6 +1,5 @@
 """Bookings on real guests, measured by the kernel and the guests, not by the agent."""
 
-import subprocess
 from statistics import fmean
 
 import pytest
@@ -220,14 +219,3 @@ def test_a_quota_in_the_definition_stays(guests, agent):
 
     assert quota(guest) == pytest.approx(0.6)
     assert "libvirt definition sets a CPU quota" in agent.cli("explain", guest.spec.name).stdout
-
-
-def test_dry_run_prints_changes_and_makes_none(guests, agent):
-    """--dry-run prints each change with its reason; limits are as before."""
-    guest = guests.guest("dry", HALF, cpuset=str(FAST))
-
-    ran = subprocess.run(agent.command("--dry-run"), capture_output=True, text=True, check=False)
-
-    assert ran.returncode == 0
-    assert f"{guest.spec.name} vCPU 0: quota 5000/20000 us (0.5 refcores / 2 on fast)" in ran.stdout
-    assert quota(guest) is None
