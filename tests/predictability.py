@@ -37,27 +37,25 @@ HOST = Topology(
     "slow",
     "test",
 )
-FIXED = Settings()
-ADAPTIVE = Settings(adaptive=True)
-BY_REFCORES = {"pref_core": str(REFCORES)}
 
 
 @dataclass
 class Bench:
     """One simulated host with the agent's loop, second by second."""
 
-    settings: Settings
     others: list = field(default_factory=list)
 
     def __post_init__(self):
         counting = Counting(noise_ratio=NOISE_RATIO, seed=0)
         self.host = SimHost(HOST, (), 0, counting)
-        self.loop = Loop(self.host, self.host, self.settings, stopwatch=lambda: 0.0)
+        settings = Settings(adaptive=True)
+        self.loop = Loop(self.host, self.host, settings, stopwatch=lambda: 0.0)
 
-    def add(self, name, speedup, start_on, booking=None):
+    def add(self, name, speedup, start_on, refcores=REFCORES, **specs):
         """Start a guest that works without end."""
         phases = tuple(Phase((1.0, speedup), for_s=s, ipc_ratio=ratio) for s, ratio in WOBBLE)
-        self.host.add(guest(name, phases=phases, start_on=start_on, **(booking or BY_REFCORES)))
+        booking = {"pref_core": str(refcores), **specs}
+        self.host.add(guest(name, phases=phases, start_on=start_on, **booking))
 
     def crowd(self, core_type):
         """Guests that need all cores of a type, instead of those that needed the other one."""
@@ -66,7 +64,7 @@ class Bench:
         worth = HOST.core_type(core_type).coefficient
         self.others = [f"{core_type}-{i}-{self.host.now_s:g}" for i in range(2)]
         for name in self.others:
-            self.add(name, RATIO, core_type, {"pref_core": str(worth), "core_type": core_type})
+            self.add(name, RATIO, core_type, worth, core_type=core_type)
 
     def clear(self):
         """Let those guests go."""
@@ -82,7 +80,7 @@ class Bench:
     def teach(self):
         """Let other guests run on both core types, so that their memory is learnt."""
         for number, speedup in enumerate(TEACHERS):
-            self.add(f"teacher-{number}", speedup, "slow", {"pref_core": "0.1"})
+            self.add(f"teacher-{number}", speedup, "slow", 0.1)
         for core_type in ("fast", "slow"):
             self.crowd(core_type)
             self.seconds(10)
@@ -106,27 +104,19 @@ class Bench:
         return self.host.meters("vm")[0].progress_ref_s
 
 
-def stay(settings, speedup, on, *, teach=False):
-    """Started on a core type, and kept there."""
-    bench = Bench(settings)
-    if teach:
-        bench.teach()
+def never_moved(speedup, on):
+    """Started on a core type and kept there, where others taught what a miss costs."""
+    bench = Bench()
+    bench.teach()
     bench.add("vm", speedup, on)
     return bench.work_s()
 
 
-def moved(settings, speedup):
-    """Moved between the core types every half minute, from the start."""
-    bench = Bench(settings)
-    bench.add("vm", speedup, "fast")
-    return bench.work_s(moves=True)
-
-
-def after_both(settings, speedup):
+def after_both(speedup):
     """Once it has run on both types: kept on fast, kept on slow, and moved between them."""
     times_s = []
     for then in ("fast", "slow", None):
-        bench = Bench(settings)
+        bench = Bench()
         bench.add("vm", speedup, "fast" if then != "fast" else "slow")
         bench.seconds(12)
         for crowded in ("fast", "slow") if then != "fast" else ("slow", "fast", "slow"):

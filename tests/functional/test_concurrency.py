@@ -71,32 +71,27 @@ class ConcurrencyTest(PlacementTestCase):
         return [host for host in hosts if host is not None]
 
     def over_booked(self):
-        """Booked vCPUs without a place, as the agents report once the guests have started."""
+        """Booked vCPUs without a place; all guests have started and are reported to all workers."""
         found = []
-        for agent in self.agents.values():
-            agent.host.wait(1.0)
-            agent.last = agent.loop.cycle()
-            found += agent.over_booked()
-        return found
-
-    def forget_failed_claims(self):
-        """What ``follow_up`` does once Nova's database says that requests failed."""
-        self.cycle_all()
-        for worker in self.workers:
-            found = dict.fromkeys(worker.states.waiting())
-            worker.states.follow(found, float("inf"))
-
-    def cycle_all(self):
-        """Have all guests reported to all workers."""
         for name, agent in self.agents.items():
             agent.host.wait(1.0)
-            agent.publisher.offer(agent.loop.cycle(), agent.info)
+            agent.last = agent.loop.cycle()
+            agent.publisher.offer(agent.last, agent.info)
             here = set(agent.host.domains)
             for worker in self.workers:
                 self.wait_until(
                     lambda w=worker, n=name, h=here: set(w.states.entry(n).report.by_uuid) == h,
                     "the report arrives",
                 )
+            found += agent.over_booked()
+        return found
+
+    def forget_failed_claims(self):
+        """What ``follow_up`` does once Nova's database says that requests failed."""
+        assert self.over_booked() == []
+        for worker in self.workers:
+            found = dict.fromkeys(worker.states.waiting())
+            worker.states.follow(found, float("inf"))
 
     def test_with_the_claim_no_host_is_ever_over_booked(self):
         """Two workers that compete for the same capacity may both give up; a retry succeeds."""
