@@ -4,12 +4,10 @@ from statistics import fmean
 
 import pytest
 
-from amp_nova import conf as options
 from tests.lab import (
     FAST,
     LIMITED,
     SLOW,
-    Agent,
     affinity,
     both_writers,
     cgroup,
@@ -146,35 +144,6 @@ def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
 
     assert quota(guest) is None
     assert affinity(guest) == {FAST}
-
-
-def test_without_a_policy_best_effort_is_left_alone(guests, tmp_path):
-    """The default: bookings are enforced, and nothing of the other guest is written."""
-    free = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
-    booked = guests.guest("booked", HALF, cpuset=f"{FAST},{SLOW}")
-    agent = Agent(tmp_path / "agent", policy=options.load(files=[]).agent.policy)
-    try:
-        agent.start()
-        agent.next_cycle(4)
-
-        assert quota(booked) is not None
-        assert (quota(free), affinity(free)) == (None, {FAST, SLOW})
-    finally:
-        agent.stop()
-
-
-def test_an_ips_booking_that_is_not_enforced_is_reported(guests, agent):
-    """Nothing counts the guest's instructions, so there is no limit."""
-    guest = guests.guest("ips", {"amp:ips": "100M"}, cpuset=str(SLOW))
-
-    agent.start()
-
-    assert quota(guest) is None
-    assert agent.metric("amp_vcpu_booked_ips", domain=guest.spec.name) == 100e6
-    assert "Ips" in agent.cli("explain", guest.spec.name).stdout
-    assert agent.metric("amp_vcpu_unenforced_info", domain=guest.spec.name) == 1
-    assert agent.metric("amp_vcpu_delivered_ratio", domain=guest.spec.name) is None
-    assert "unverifiable" in agent.cli("status", "--format", "json").stdout
 
 
 @both_writers
