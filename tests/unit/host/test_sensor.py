@@ -1,7 +1,6 @@
 """The sensor on a fake host; libvirt is a fake that knows domains, and counters are files."""
 
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -94,19 +93,6 @@ def test_vcpu_without_a_group_of_its_own_is_reported_until_it_has_one(node):
     assert (seen.failure, [v.index for v in seen.vcpus]) == (None, [0, 1])
 
 
-def test_a_rescan_finds_plugged_vcpus_and_what_others_did_to_sleeping_ones(tmp_path, monkeypatch):
-    """Without an event of libvirt."""
-    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
-    node.start(vcpus=1)
-    node.libvirt.define(vcpus=2)
-    node.see()
-    node.host.plug(NAME, 1)
-    node.kernel.affinity[node.host.tid(0)] = {3}
-
-    assert [v.index for v in node.see().vcpus] == [0, 1]
-    assert node.see().vcpus[0].pcpus == {3}
-
-
 @pytest.mark.parametrize("rescan_s", [-1.0, 10.0])
 def test_reused_pid_is_noticed_though_its_threads_have_the_old_ids(tmp_path, monkeypatch, rescan_s):
     """Descriptors of the old process fail, whatever process has its ids now."""
@@ -159,27 +145,33 @@ def test_failures_leak_no_descriptors(node):
     assert descriptors() == before
 
 
-def test_domain_with_an_unreadable_definition_is_reported_as_it_is(node):
-    """Its problem is passed on; its process is not searched for."""
-    node.libvirt.define()
-    xml = node.libvirt.known[R]
-    node.libvirt.known[R] = replace(xml, domain=replace(xml.domain, problem="garbage"))
+@pytest.mark.parametrize(
+    ("rescan_s", "current"), [(10.0, (1, 2)), (-1.0, (2, 2))], ids=["event", "rescan"]
+)
+def test_vcpus_that_are_plugged_and_unplugged_are_followed(
+    tmp_path, monkeypatch, rescan_s, current
+):
+    """libvirt's event about a new vCPU is enough, and a rescan finds it without one.
 
-    assert (node.see().vcpus, node.see().domain.problem) == ((), "garbage")
-
-
-def test_vcpus_that_are_plugged_and_unplugged_are_followed(node):
-    """libvirt's event about a new vCPU is enough, no rescan is needed; the others are read."""
+    So does it find what others did to a vCPU that sleeps. Descriptors of those that went are
+    closed.
+    """
+    node = Node(tmp_path, monkeypatch, rescan_s=rescan_s)
     node.start(vcpus=1)
-    node.libvirt.define(vcpus=2, current=1)
+    node.libvirt.define(vcpus=2, current=current[0])
     node.see()
+    before = descriptors()
     node.host.plug(NAME, 1)
-    node.libvirt.define(vcpus=2, current=2)
+    node.libvirt.define(vcpus=2, current=current[1])
+    node.kernel.affinity[node.host.tid(0)] = {3}
 
-    assert [v.index for v in node.see().vcpus] == [0, 1]
+    seen = node.see()
+    assert [v.index for v in seen.vcpus] == [0, 1]
+    assert rescan_s > 0.0 or seen.vcpus[0].pcpus == {3}
     node.host.unplug(NAME, 1)
     seen = node.see()
     assert (seen.failure, [v.index for v in seen.vcpus]) == (None, [0])
+    assert descriptors() == before
 
 
 def test_allowed_pcpus_follow_those_that_are_online(running):

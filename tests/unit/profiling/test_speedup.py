@@ -67,19 +67,6 @@ def test_old_rates_count_less_and_then_not_at_all():
     assert speedup_.speedup(platform(), known, FAST, SLOW, 4000.0).source == "misses"
 
 
-def test_the_estimate_with_the_least_error_wins():
-    """Sampling before misses, and misses before IPC, where each is as good as it can be."""
-    both, one = seen(work_of(1.5), SLOW, FAST), seen(work_of(1.5), FAST)
-    no_misses = CounterProfile((None, structs.replace(one.now, misses_per_cycle=None)), FAST)
-
-    sources = [
-        speedup_.speedup(platform(), known, FAST, SLOW, 20.0).source
-        for known in (both, one, no_misses)
-    ]
-
-    assert sources == ["sampling", "misses", "ipc"]
-
-
 def test_own_coefficients_are_relative_to_the_base_type():
     """A vCPU that is 1.5 times as fast on fast cores has 1.5 times the slow cores' coefficient."""
     known = seen(work_of(1.5), SLOW, FAST, windows=10)

@@ -231,14 +231,6 @@ def test_a_burst_is_reported(node):
     assert failure.message == "vCPU 0: it has a burst of 2000 us, which libvirt cannot end"
 
 
-def test_a_second_weight_is_marked_once(running):
-    """The mark says that the shares of the definition are amp-nova's, whatever they are."""
-    assert apply(running, weight=10) == apply(running, weight=1000) == Outcome()
-
-    assert running.libvirt.handle.made("mark") == [Mark(shares=True)]
-    assert len(running.libvirt.handle.made("tune")) == 2
-
-
 def test_a_change_that_libvirt_makes_late_stays_marked(running, monkeypatch):
     """Its caller stopped waiting and takes it for failed, but the limit is in force."""
 
