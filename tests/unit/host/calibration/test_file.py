@@ -128,17 +128,7 @@ def test_another_format_is_refused(file):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "nonsense",
-        "[]",
-        "3",
-        '{"schema": NaN}',
-        "[" * 100000,
-        "\xff",
-        '{"schema": 2, "calibrations": []}',
-    ],
+    "text", ["", "[]", '{"schema": NaN}', "[" * 100000, "\xff", '{"schema": 2, "calibrations": []}']
 )
 def test_garbage_is_not_a_calibration(tmp_path, text):
     """The message names file and remedy."""
