@@ -51,6 +51,28 @@ class TestPack:
         assert pack([demand(i, 1 / 3) for i in range(3)], one).complete
         assert not pack([demand(i, 0.1) for i in range(11)], one).complete
 
+    @pytest.mark.parametrize(
+        ("wanted", "reason"),
+        [
+            (
+                demand("a", 2.5),
+                "no core type that it may use can give 2.5 reference cores per vCPU",
+            ),
+            (
+                demand("a", 1.5, core_type="slow"),
+                "core type slow cannot give 1.5 reference cores per vCPU",
+            ),
+            (demand("a", 1.0, {0}), "no pCPU that it may use has 1 reference core free"),
+            (demand("a", 0.5, {3}), "none of the pCPUs it may use is online"),
+        ],
+    )
+    def test_what_is_not_placed_has_a_reason(self, wanted, reason):
+        """The others are placed."""
+        packing = pack([wanted, demand("b", 0.5, {0}, admitted=True)], topology(offline=[3]))
+
+        assert packing.placed.keys() == {"b"}
+        assert packing.unplaced == {"a": reason}
+
     @pytest.mark.parametrize("booked", [0.91, 0.95, 1.0])
     def test_a_vcpu_that_needs_the_reserve_is_alone_on_its_pcpu(self, booked):
         """It takes all that may be booked there: not even a small one comes beside it."""

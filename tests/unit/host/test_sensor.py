@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from amp_nova.agent.loop import Loop
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.host.counters.sources import Counters
 from amp_nova.host.counters.tcg import TcgCounter
@@ -18,21 +17,6 @@ R = resource(NAME)
 KEYS = [(R, 0), (R, 1)]
 LIMIT = Bandwidth(5000, 20000)
 HALF = {"amp:pref_core": "0.5"}
-
-
-def test_booking_is_enforced_and_then_nothing_is_written(node):
-    """A whole loop over the node: one cycle limits, the next one writes nothing."""
-    node.start(specs=HALF, cpuset="0-1")
-    loop = Loop(node.sensor, node.writer)
-
-    loop.cycle()
-    before, writes = list(node.kernel.written), node.kernel.writes
-    second = loop.cycle()
-
-    assert None not in [v.bandwidth for v in node.see().vcpus]  # also of a vCPU that sleeps
-    assert not second.changes
-    assert node.kernel.written == before
-    assert node.kernel.writes == writes
 
 
 PIN = '<vcpupin vcpu="1" cpuset="2"/>'
@@ -302,21 +286,3 @@ def test_vcpu_that_is_not_counted_is_left_out_with_a_reason(counted):
     assert vcpu.uncounted
     file_of(counted.host.root, 1500, 2500)
     assert counted.sensor.sample(KEYS)[KEYS[1]].instructions == 2500
-
-
-def test_new_incarnation_of_a_domain_has_new_counters(counted):
-    """QEMU was restarted: another process, another file, and counts from zero."""
-    counted.see()
-    counted.host.stop(NAME, PID)
-    counted.host.start(NAME, 2, 4001, began=99, comm="CPU {}/TCG")
-    words = ["qemu", "-plugin", "/x.so,out=/dev/shm/vm.icount"]
-    put(counted.host.root / "proc/4001/cmdline", "\0".join(words) + "\0", end="")
-    put(counted.host.root / "proc/4001/status", "Uid:" + f"\t{os.geteuid()}" * 4)
-    fresh = counted.host.root / "proc/4001/root/dev/shm/vm.icount"
-    fresh.parent.mkdir(parents=True)
-    fresh.write_bytes(file_of(counted.host.root / "other", 7, 9, pid=4001).read_bytes())
-
-    seen = counted.see()
-
-    assert seen.domain.incarnation.startswith("4001:")
-    assert [v.counts for v in seen.vcpus] == [Counts(7), Counts(9)]

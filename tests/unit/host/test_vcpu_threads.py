@@ -21,19 +21,6 @@ def of(host, pid=4000):
     return vcpu_threads.VcpuThreads(host.root, pid, mounts(host.root), Counters("none"))
 
 
-@pytest.mark.parametrize("comm", ["CPU {}/KVM", "CPU {}/TCG"])
-def test_vcpus_are_found_by_their_cgroups(host, comm):
-    """Which libvirt names in the same way, whether KVM or TCG runs them. Workers have none."""
-    host.start(vcpus=12, comm=comm)
-    for other in ("worker", "IO iothread1", "ALL CPUs/TCG", "vnc_worker", "my CPU 1/KVM"):
-        host.thread(4000, other, host.group(NAME, "emulator"))
-
-    found = of(host)
-
-    assert list(found.by_index) == list(range(12))
-    assert found.by_index[11].tid == host.tid(11)
-
-
 def test_a_thread_cannot_hide_or_pose_as_another_vcpu_by_its_name(host):
     """QEMU can rename its threads, but not move them to other cgroups."""
     host.start(vcpus=1)
@@ -63,16 +50,6 @@ def test_a_second_thread_in_a_vcpus_cgroup_is_tampering_and_costs_only_the_count
     remove(host.root / f"proc/4000/task/{extra}")
     found.rescan()
     assert "tampered" not in found.by_index[1].read(frozenset()).uncounted
-
-
-def test_reading_has_every_counter_and_limit(host):
-    """Time run, waited and throttled, the limit and the affinity."""
-    host.start(vcpus=1)
-
-    reading = of(host).by_index[0].read(frozenset({1}))
-
-    assert (reading.run_ns, reading.wait_ns, reading.throttled_ns) == (1000, 500, 3000)
-    assert (reading.bandwidth, reading.pcpus, reading.allowed) == (None, ALL, frozenset({1}))
 
 
 def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):

@@ -44,19 +44,6 @@ def root(tmp_path):
     return tmp_path
 
 
-def test_every_vcpu_has_its_own_count(root):
-    """It follows the plugin's writes."""
-    path = file_of(root, 1000, 2000)
-    first, second = TcgCounter(root, PID, 0, 0), TcgCounter(root, PID, 0, 1)
-
-    assert (first.read().instructions, second.read().instructions) == (1000, 2000)
-    with path.open("r+b") as file:
-        file.seek(64 + 64)
-        file.write(struct.pack("=Q", 2500))
-    assert (first.read().instructions, second.read().instructions) == (1000, 2500)
-    assert first.read().cycles is None
-
-
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
