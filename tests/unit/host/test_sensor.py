@@ -106,26 +106,20 @@ def test_vcpu_that_ran_is_read_again(node):
     assert node.see("instance-00000002") == other
 
 
-def test_descriptors_of_a_domain_that_is_gone_are_closed(node):
-    """A domain that libvirt no longer lists is forgotten."""
-    before = descriptors()
-    node.start()
-    node.see()
-    node.libvirt.known.clear()
-
-    assert node.sensor.observe().domains == ()
-    assert descriptors() == before
-
-
-def test_failures_leak_no_descriptors(node):
-    """A domain that cannot be read for a hundred cycles leaves nothing open."""
+def test_nothing_leaks_descriptors(node):
+    """Neither a domain that cannot be read for a hundred cycles, nor one that is gone."""
     node.start()
     (node.host.root / f"proc/4000/task/{node.host.tid(1)}/schedstat").unlink()
     before = descriptors()
 
     for _ in range(100):
         assert node.see().failure
+    assert descriptors() == before
 
+    node.start("instance-00000002", pid=4100)
+    node.see("instance-00000002")
+    node.libvirt.known.clear()
+    assert node.sensor.observe().domains == ()
     assert descriptors() == before
 
 
