@@ -52,6 +52,16 @@ def test_a_second_thread_in_a_vcpus_cgroup_is_tampering_and_costs_only_the_count
     assert "tampered" not in found.by_index[1].read(frozenset()).uncounted
 
 
+def test_reading_has_every_counter_and_limit(host):
+    """Time run, waited and throttled, the limit and the affinity."""
+    host.start(vcpus=1)
+
+    reading = of(host).by_index[0].read(frozenset({1}))
+
+    assert (reading.run_ns, reading.wait_ns, reading.throttled_ns) == (1000, 500, 3000)
+    assert (reading.bandwidth, reading.pcpus, reading.allowed) == (None, ALL, frozenset({1}))
+
+
 def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
     """Without a cpu controller there is nothing to limit a vCPU with."""
     host.start(vcpus=1)

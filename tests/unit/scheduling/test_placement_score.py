@@ -82,6 +82,16 @@ def test_a_hint_means_a_speedup(hint, topology, speedup):
     assert speedups.hinted_speedup(hint, topology) == (speedup and pytest.approx(speedup))
 
 
+def test_a_booking_prefers_to_leave_fast_cores_alone():
+    """One refcore on a slow core or half a fast one: the same for the tenant, not for the cloud."""
+    busy = demand_of(best_effort("a", 2.0), best_effort("b", 1.2))
+    booking = NewInstance(0, (1.0,))
+
+    assert score(busy, booking, ("slow",)).gain > score(busy, booking, ("fast",)).gain
+    empty = demand_of()
+    assert score(empty, booking, ("slow",)).gain > score(empty, booking, ("fast",)).gain
+
+
 def test_a_parallel_instance_scales_with_the_fast_cores():
     """Two vCPUs: with 0, 1 and 2 fast cores it speeds up step by step (kwon2011, section 4.5)."""
     types = ({"slow": (2, 1.0)}, {"slow": (1, 1.0), "fast": (1, 2.0)}, {"fast": (2, 2.0)})
