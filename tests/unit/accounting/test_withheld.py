@@ -82,7 +82,7 @@ def test_demand_on_another_core_type_is_converted_unless_it_is_endless():
 
 
 @pytest.mark.parametrize(
-    ("booking", "would", "beyond_ref_s", "throttled_s", "worth_ref_s"),
+    ("booking", "would", "beyond_ref_s", "limited_s", "worth_ref_s"),
     [
         # It uses 2 reference cores for a second and books 0.5: 1.5 are beyond, 0.5 would be left.
         ({"refcores": 0.5}, WouldLimit(0.25, 2.0), 1.5, 0.75, 0.5),
@@ -94,7 +94,7 @@ def test_demand_on_another_core_type_is_converted_unless_it_is_endless():
     ids=["reference cores", "instructions", "enforced"],
 )
 def test_what_enforcement_withholds_of_a_whole_second(
-    booking, would, beyond_ref_s, throttled_s, worth_ref_s
+    booking, would, beyond_ref_s, limited_s, worth_ref_s
 ):
     """On a core that is twice as fast as the reference core."""
     ran = Conditions(0, 1, 2.0, VcpuBooking(0, **booking), core_type=FAST, would=would)
@@ -102,5 +102,5 @@ def test_what_enforcement_withholds_of_a_whole_second(
     got = add_interval(Account(), used, ran, 3.0).delivery
 
     assert got.beyond_ref_s == pytest.approx(beyond_ref_s)
-    assert (got.throttled_least_s, got.throttled_most_s) == pytest.approx((throttled_s,) * 2)
+    assert (got.throttled_least_s, got.throttled_most_s) == pytest.approx((limited_s,) * 2)
     assert got.worth_ref_s == pytest.approx(worth_ref_s)

@@ -49,7 +49,7 @@ def fast_shares(policy, *guests, seconds, counted=True, **host):
 
 @pytest.mark.parametrize("policy", BY_GAIN)
 def test_a_hint_decides_if_nothing_was_measured(policy):
-    """The instance with the higher hint, here in words, has more of the fast core."""
+    """The instance with the higher hint, in figures or in words, has more of the fast core."""
     a, b = guest("a", efficiency="1.4"), guest("b", efficiency="high")
 
     found = fast_shares(policy, a, b, seconds=100, counted=False)
@@ -79,7 +79,7 @@ def test_a_measurement_overrides_a_hint(policy):
 
 
 def test_counted_instructions_override_a_hint():
-    """If instructions are counted, IPC ranks from the first interval on, in all forms of AMP."""
+    """If instructions are counted, IPC ranks from the first interval on."""
     a = guest("a", speed=2.0, efficiency="low")
     b = guest("b", speed=1.1, efficiency="high")
 
