@@ -12,6 +12,7 @@ from amp_nova.control.ips_controller import (
     Work,
     first_share,
     limit,
+    moved,
 )
 
 SP_S = 0.1
@@ -138,6 +139,15 @@ class TestDefault:
 
         assert total == pytest.approx(40.0 * terms.ips, rel=0.01)
         assert writes <= 40 * 6
+
+    def test_a_move_expects_what_core_types_differ_nominally(self):
+        """So nothing is to be learned when the work gains as much."""
+        state, terms = begun(0.4)
+
+        state = moved(structs.replace(state, share=state.share / 2), terms, None, R, 2 * R)
+        _, done = looks(state, terms, 1.0, rate=2 * R)
+
+        assert sum(done) == pytest.approx(terms.ips, rel=0.001)
 
 
 class TestLimit:
