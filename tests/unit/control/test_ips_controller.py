@@ -67,8 +67,8 @@ class TestPrinted:
         """Error in percent of the booking, for a vCPU that always wants to run."""
         terms = IpsTerms(booked * R)
         for name, expected in (("printed", printed), ("printed-decay", decay)):
-            _, done = looks(IpsState(1.0), terms, 200.0, name=name)
-            error = sum(done) / (200.0 * terms.ips) - 1.0
+            _, done = looks(IpsState(1.0), terms, 600.0, name=name)
+            error = sum(done) / (600.0 * terms.ips) - 1.0
             assert error * 100.0 == pytest.approx(expected, abs=0.5)
 
 
