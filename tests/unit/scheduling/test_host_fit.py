@@ -3,6 +3,7 @@
 import pytest
 from msgspec import structs
 
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.scheduling.host_fit import fit, headroom_of
 from tests import hosts
 from tests.host_reports import host_report, instance, request
@@ -23,6 +24,8 @@ def test_slow_cores_are_used_first():
 
 
 UNKNOWN_SPEED = {"topology": hosts.topology({"slow": (2, None)})}
+SLOW = CoreType("slow", 1.0, nominal_ips=2e9)
+RATED = {"topology": Topology((SLOW,), (PCpu(0, "slow"),), "slow", "test")}
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,7 @@ UNKNOWN_SPEED = {"topology": hosts.topology({"slow": (2, None)})}
         (request(pref_core=1, core_type="turbo"), {}, "no core type 'turbo'"),
         (request(core_type="turbo"), {}, "no core type 'turbo'"),
         (request(ips="1G"), {}, "not calibrated"),
+        (request(ips="2.5G"), RATED, "2.5e+09 instructions per second is more than any core"),
         (request(pref_core=0.5), UNKNOWN_SPEED, "have no coefficients"),
     ],
 )
