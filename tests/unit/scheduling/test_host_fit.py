@@ -1,12 +1,22 @@
 """Whether a booking fits a host, judged by its agent's report."""
 
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.scheduling.host_fit import fit, headroom_of
+from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu
 from tests import hosts
 from tests.host_reports import host_report, instance, request
+
+CALIBRATED = Topology(
+    (CoreType("slow", 1.0, nominal_ips=2e9), CoreType("fast", 2.0, nominal_ips=4e9)),
+    (PCpu(0, "slow"), PCpu(1, "fast")),
+    "slow",
+    "test",
+)
 
 
 def answer(requested, *instances, without=None, pending=None, **fields):
@@ -24,8 +34,6 @@ def test_slow_cores_are_used_first():
 
 
 UNKNOWN_SPEED = {"topology": hosts.topology({"slow": (2, None)})}
-SLOW = CoreType("slow", 1.0, nominal_ips=2e9)
-RATED = {"topology": Topology((SLOW,), (PCpu(0, "slow"),), "slow", "test")}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +44,6 @@ RATED = {"topology": Topology((SLOW,), (PCpu(0, "slow"),), "slow", "test")}
         (request(pref_core=1, core_type="turbo"), {}, "no core type 'turbo'"),
         (request(core_type="turbo"), {}, "no core type 'turbo'"),
         (request(ips="1G"), {}, "not calibrated"),
-        (request(ips="2.5G"), RATED, "2.5e+09 instructions per second is more than any core"),
         (request(pref_core=0.5), UNKNOWN_SPEED, "have no coefficients"),
     ],
 )
@@ -48,6 +55,22 @@ def test_what_a_host_can_never_hold_is_refused_with_the_reason(requested, host, 
 def test_a_best_effort_instance_with_a_core_type_needs_that_type_only():
     """It books nothing, so a full host takes it."""
     assert answer(request(core_type="fast"), instance("a", (2.0, 2))) == ()
+
+
+def test_instructions_are_converted_by_nominal_ips_whatever_the_coefficient():
+    """A fast core of coefficient 3 that retires 2.5 times as much: 3.7 GIps take 0.74 of it."""
+    fast = CoreType("fast", 3.0, nominal_ips=5e9)
+    uneven = replace(CALIBRATED, core_types=(CALIBRATED.core_types[0], fast))
+    vcpu = ReportedVcpu(0, ips=3.7e9, cpus_allowed_list="0-1", pcpu=1)
+    present = ReportedInstance("a", (vcpu,))
+
+    assert answer(request(pref_core=0.75), present, topology=uneven) == ("slow",)
+    assert answer(request(pref_core=0.75, core_type="fast"), present, topology=uneven) == ("fast",)
+    assert "free" in answer(request(pref_core=0.85, core_type="fast"), present, topology=uneven)
+    assert answer(request(ips="5G"), topology=uneven) == ("fast",)
+    assert "5.5e+09 instructions per second is more than" in answer(
+        request(ips="5.5G"), topology=uneven
+    )
 
 
 def test_pcpus_that_are_not_bookable_have_no_headroom():
