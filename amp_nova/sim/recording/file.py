@@ -239,7 +239,9 @@ class _Instances:
                 if which:
                     self.notes.append(f"{name}: the speedup of vCPU {cpulist.show(which)} {why}.")
         if instance.late or instance.early:
-            self.notes.append(f"{name}: it existed for only a part of the recording; it sleeps for the rest.")
+            self.notes.append(
+                f"{name}: it existed for only a part of the recording; it sleeps for the rest."
+            )
 
     def recorded(
         self, instance: RecordedInstance, gains: Sequence[Gain], lasted_s: float
