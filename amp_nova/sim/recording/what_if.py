@@ -136,7 +136,7 @@ def with_cores(made: Scenario, name: str, more: int) -> Scenario:
     """
     types = {t.name: t for t in made.topology.core_types}
     if name not in types:
-        raise ScenarioInvalid(f"there is no core type '{name}' here: {nearest(name, types)}")
+        raise ScenarioInvalid(f"the scenario has no core type '{name}': {nearest(name, types)}")
     own = [(p.core_type, p.llc or 0) for p in made.topology.pcpus if p.core_type == name]
     first = min(made.topology.pcpus_of(name))
     threads = types[name].threads_per_core
@@ -202,7 +202,7 @@ def with_booking(made: Scenario, name: str, refcores: str) -> Scenario:
     """The scenario in which each vCPU of a VM books this much; ``0``: it books nothing."""
     vms = {guest.name: guest for guest in made.guests}
     if name not in vms:
-        raise ScenarioInvalid(f"there is no VM '{name}' here: {nearest(name, vms)}")
+        raise ScenarioInvalid(f"the scenario has no VM '{name}': {nearest(name, vms)}")
     old = vms[name]
     specs = {k: v for k, v in old.specs.items() if not k.startswith(("amp:pref_core", "amp:ips"))}
     if refcores != "0":
