@@ -54,7 +54,7 @@ def test_the_same_for_programs(amp_nova):
     status, out, _ = amp_nova("demo", "--fast", "--format", "json")
     found = json.loads(out)
 
-    assert (status, found["held"], found["moves"]) == (0, True, 2)
+    assert (status, found["delivered"], found["moves"]) == (0, True, 2)
     assert found["vcpus"]["db/1"]["with"]["core_type"] == "fast"
     assert found["vcpus"]["noise/0"]["with"]["booked_refcores"] is None
 
