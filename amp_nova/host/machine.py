@@ -97,8 +97,8 @@ class OnlineTopology:
                 if online != self._online:
                     LOG.error("CPUs came online whose core types cannot be determined: %s", exc)
                 self._incomplete = True
-                known = {p.id for p in self.topology.known or self.topology.pcpus}
-                now = self.topology.with_online(online & known) or self.topology
+                pcpus = {p.id for p in self.topology.known or self.topology.pcpus}
+                now = self.topology.with_online(online & pcpus) or self.topology
         if online != self._online:
             LOG.info("CPUs went on- or offline; online now: %s", cpulist.show(online))
         self.topology, self._online = now, online

@@ -122,7 +122,7 @@ class Writer:
 
     @property
     def records(self) -> Records:
-        """The records of what was found before the first change; an agent keeps them."""
+        """The records of the states before the first change; an agent keeps them."""
         assert self._conditions.records is not None
         return self._conditions.records
 

@@ -131,7 +131,7 @@ class Cells:
     """At most one question is under way in each cell, so a silent cell takes one thread."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, threading.Thread] = {}
+        self._threads: dict[str, threading.Thread] = {}
         self._failing: set[str] = set()
 
     def query(self, question: Callable[[Any, str], T]) -> dict[str, T]:
@@ -143,17 +143,17 @@ class Cells:
         answers: dict[str, T] = {}
         errors: dict[str, object] = {}
         cells = nova.objects.CellMappingList.get_all(nova.context.get_admin_context())
-        asked = []
+        threads = []
         for cell in cells:
-            before = self._asked.get(cell.uuid)
+            before = self._threads.get(cell.uuid)
             if before is None or not before.is_alive():
                 args = (cell, question, answers, errors)
                 thread = threading.Thread(target=_ask, args=args, name="amp-cell", daemon=True)
-                self._asked[cell.uuid] = thread
-                asked.append(thread)
+                self._threads[cell.uuid] = thread
+                threads.append(thread)
                 thread.start()
         end = time.monotonic() + ANSWER_S
-        for thread in asked:
+        for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
         in_time = dict(answers)  # a late answer must not change it
         for uuid in {cell.uuid for cell in cells} - in_time.keys() - self._failing:
