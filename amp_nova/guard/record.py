@@ -222,7 +222,7 @@ def _domain(plain: Any) -> Domain:
 def _vcpu(plain: Any, process: str) -> Vcpu:
     safe = plain["safe"]
     if not re.fullmatch(re.escape(process) + "/task/[0-9]{1,9}", plain["task"]):
-        raise ValueError(f"its task {plain['task']!r} is no thread of its process")
+        raise ValueError(f"its task {plain['task']!r} is not a thread of its process")
     if plain["version"] not in (1, 2):
         raise ValueError(f"its cgroup version {plain['version']!r} is neither 1 nor 2")
     limits = tuple((_pcpus(x["pcpus"]), _limit(x)[0]) for x in safe["limits"])
@@ -244,7 +244,7 @@ def _limit(plain: Any) -> tuple[Bandwidth | None, int]:
     """A limit and a burst."""
     quota, period_us, burst_us = plain["quota_us"], int(plain["period_us"]), int(plain["burst_us"])
     if period_us <= 0 or burst_us < 0 or (quota is not None and int(quota) <= 0):
-        raise ValueError(f"its limit {quota!r}/{period_us} us is not possible")
+        raise ValueError(f"its limit {quota!r}/{period_us} us is out of range")
     return None if quota is None else Bandwidth(int(quota), period_us), burst_us
 
 

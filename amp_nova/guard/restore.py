@@ -91,7 +91,7 @@ def restore(
 ) -> Restoration:
     """Restore a domain; a target that is gone or has been replaced is left alone.
 
-    ``may``: asked right before each write; no more is written once it says no.
+    ``may``: called right before each write; nothing more is written once it returns false.
     """
     result = Restoration()
     weight = domain.weight if target_of is original else domain.safe_weight
@@ -175,5 +175,5 @@ def _take(thread: Thread, group: VcpuGroup, step: Step, burst_us: int) -> None:
     else:
         thread.set_affinity(step.pcpus)
         if not (now := thread.pcpus()) <= step.pcpus:
-            raise ActuationFailed(f"the kernel has its affinity at pCPUs {sorted(now)}")
+            raise ActuationFailed(f"the kernel reports an affinity to pCPUs {sorted(now)}")
     thread.verify()

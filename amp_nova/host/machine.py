@@ -85,7 +85,7 @@ class OnlineTopology:
 
         ``retry``: detect core types again if that has failed.
         """
-        online = self._online_now() or self._online  # an empty answer means it cannot be read
+        online = self._online_now() or self._online  # an empty list means that it cannot be read
         if online == self._online and not (self._incomplete and retry):
             return False
         now = self.topology.with_online(online)

@@ -261,7 +261,7 @@ class Writer:
         return None
 
     def _fenced(self) -> Failure | None:
-        """Asked right before each write: the failure of all writes once the lease is lost."""
+        """Called right before each write: the failure of all writes once the lease is lost."""
         if not (lost := self._conditions.lost()):
             return None
         return Failure(LEASE, f"{lost}: until the agent takes a new one, only the guard writes")

@@ -94,7 +94,7 @@ class Profiles:
     misses: Mapping[VcpuKey, MissSample] = field(default_factory=dict)
 
     def of(self, key: VcpuKey) -> VcpuProfile:
-        """What is known of one vCPU."""
+        """The profile of one vCPU."""
         entry = self.entries.get(key)
         return UNKNOWN if entry is None else entry.profile
 
@@ -121,7 +121,7 @@ class Profiles:
 def advance(before: Profiles, observation: Observation, positions: Positions) -> Profiles:
     """Add the counters of an observation, close windows that are full, forget what is gone.
 
-    Nothing is known any more if the core types have changed.
+    All profiles are dropped if the core types have changed.
     """
     types, now_ns = observation.topology.core_types, observation.time_ns
     start = before if before.core_types == types else Profiles(before.settings, types)

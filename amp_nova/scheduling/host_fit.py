@@ -132,7 +132,7 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
 
 
 def quick_fit(headroom: Headroom, request: ReportedInstance) -> HostFit | None:
-    """The fit if it is known without packing: beside the other demands, or never.
+    """The fit if it needs no repacking: the request fits beside the other demands, or not at all.
 
     ``None`` if the host has to be packed anew to find out.
     """

@@ -53,7 +53,7 @@ def advance(before: Order | None, origin: Origin, now_s: float, age_max_s: float
             run_offset_s += DRIFT_MAX_RATIO * (now_s - before.received_s)
             _check_known(before, origin, run_offset_s)
             if (late_s := offset_s - run_offset_s) > age_max_s:
-                reason = f"that of {origin.node} was under way for {late_s:.0f} s"
+                reason = f"that of {origin.node} took {late_s:.0f} s to arrive"
                 raise ReportInvalid("old", reason)
             offset_s = min(offset_s, run_offset_s)
         ended = tuple(runs.items())[-RUNS_MAX:]
@@ -65,7 +65,7 @@ def _check_known(before: Order, origin: Origin, offset_s: float) -> None:
     """Raise ``ReportInvalid`` if a run that has reported before sent this before the last one."""
     if origin.boot_id == before.boot_id:
         if origin.sequence <= before.sequence:
-            raise ReportInvalid("old", f"a newer one from {origin.node} was received before")
+            raise ReportInvalid("old", f"a newer one from {origin.node} has already been received")
     elif origin.uptime_s + offset_s <= before.sent_s:
         raise ReportInvalid("old", f"the agent of {origin.node} has been restarted since")
 

@@ -135,7 +135,7 @@ class TcgCounter:
         try:
             status = (root / f"proc/{pid}/status").read_text()
         except OSError as exc:
-            return f"is not read: the user of QEMU is unknown ({exc.strerror})"
+            return f"is ignored: the user of QEMU is unknown ({exc.strerror})"
         match = re.search(r"(?m)^Uid:\s+\d+\s+(\d{1,10})\s", status)
         owner, user = os.fstat(self._fd).st_uid, int(match[1]) if match else None
         if owner == user:

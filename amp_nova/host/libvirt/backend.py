@@ -53,7 +53,7 @@ class LibvirtBackend:
 
     def _limit(self, resource: str, thread: VcpuThread, limit: Bandwidth | None) -> None:
         if burst_us := thread.group.burst_us:
-            raise ActuationFailed(f"it has a burst of {burst_us} us, which libvirt cannot end")
+            raise ActuationFailed(f"it has a burst of {burst_us} us, which libvirt cannot clear")
         tunables = _bandwidth(thread, limit)
 
         def write(domain: libvirt.virDomain) -> None:

@@ -87,7 +87,7 @@ class Hypervisor:
             if self._listings is None:
                 raise
             if self.available:
-                LOG.warning("%s; continuing with the domains known so far", exc)
+                LOG.warning("%s; continuing with the last known domains", exc)
             self.available = False
         return {
             uuid: listing.xml
