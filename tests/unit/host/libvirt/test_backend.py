@@ -208,7 +208,7 @@ def test_a_burst_is_reported(node):
 
     failure = apply(node, (0, Step(bandwidth=LIMIT))).failures[R, 0]
 
-    assert failure.message == "vCPU 0: it has a burst of 2000 us, which libvirt cannot end"
+    assert failure.message == "vCPU 0: it has a burst of 2000 us, which libvirt cannot clear"
 
 
 def test_a_change_that_libvirt_makes_late_stays_marked(running, monkeypatch):
