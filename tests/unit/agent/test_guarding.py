@@ -64,7 +64,7 @@ def test_a_lost_lease_is_replaced_by_the_next_cycle_which_adopts(guarding, tmp_p
     assert guarding.before()
     assert not guarding.lost()
     assert lease.remaining_s(tmp_path) > 9.0
-    assert f"{tmp_path}/lease was removed or replaced; a new one is taken" in caplog.text
+    assert f"{tmp_path}/lease was removed or replaced; taking a new one" in caplog.text
     assert not guarding.before()
 
 

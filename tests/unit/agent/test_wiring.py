@@ -67,7 +67,7 @@ def test_settings_are_the_configured_ones(setup):
 @pytest.mark.parametrize(
     ("parameters", "match"),
     [
-        ({"policy": "amp-most"}, "no policy 'amp-most' is installed; known: .*acfs"),
+        ({"policy": "amp-most"}, "no policy 'amp-most' is installed; choose one of .*acfs"),
         ({"policy_parameter": "swap_s"}, "policy_parameter = swap_s: write KEY=VALUE"),
         ({"policy_parameter": "swap_s=1\npolicy_parameter = swap_s=2"}, "each key once"),
         ({"policy_parameter": "speed=1"}, "policy 'acfs' has no parameter 'speed'"),
