@@ -91,7 +91,7 @@ class Guarding:
                 self._lease.take()
         except (ConfigInvalid, OSError) as exc:
             text = exc.strerror if isinstance(exc, OSError) else str(exc)
-            self._report(f"no new lease can be taken ({text}): a guard takes over")
+            self._report(f"cannot take a new lease ({text}): a guard takes over")
             return False
         self._completed = False
         if self._cycle is not None:

@@ -172,8 +172,7 @@ class Loop:
             state.foreign, observation, now, state.limits.counted, self._settings.drift_repairs_max
         )
         for resource, name in foreign.instances.items():
-            excluded = resource in foreign.excluded
-            does = "it is left alone for a while" if excluded else "they are repaired"
+            does = "leaving it alone for now" if resource in foreign.excluded else "restoring them"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
         accounted = accounts.advance(state.accounts, observation)
         service = service_level.advance(
@@ -255,18 +254,14 @@ class Loop:
         targets = {key: _target(state, key, types[key], sp_s) for key in limits}
         self.fast.follow(targets, limits)
         positions = memo(allocation.positions, topology, now)
-        there = (
-            allocation.last_positions(observation, positions) if outcome.observing else positions
-        )
-        ran_under = memo(accounts.conditions, topology, entitlements, now, there, sp_s)
+        last = allocation.last_positions(observation, positions) if outcome.observing else positions
+        ran_under = memo(accounts.conditions, topology, entitlements, now, last, sp_s)
         if outcome.observing:
             ran_under = memo(accounts.only_observed, ran_under, topology, entitlements)
         foreign = foreign_changes.expect(state.foreign, entitlements, now, not_made)
-        moved = (
-            profiles.moved(state.profiles, observation, positions)
-            if writes.vcpus
-            else state.profiles
-        )
+        moved = state.profiles
+        if writes.vcpus:
+            moved = profiles.moved(moved, observation, positions)
         return structs.replace(
             state,
             accounts=state.accounts.under(ran_under),

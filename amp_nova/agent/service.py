@@ -263,7 +263,7 @@ class Service:
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         cycle = self.last
         if cycle is None:
-            return {"error": "the agent has not finished a cycle yet: see its log"}
+            return {"error": "the agent has not completed a cycle yet: see its log"}
         if question.get("command") == "explain":
             here = {
                 d.domain.resource: (d.domain.name, d.domain.display_name)

@@ -45,7 +45,7 @@ class Application:
     def __call__(
         self, request: dict[str, Any], start: Callable[[str, list[tuple[str, str]]], object]
     ) -> Iterable[bytes]:
-        """Answer with a JSON object, which is empty if there is nothing to tell."""
+        """Answer with a JSON object, which is empty if there are no figures."""
         status, answer = HTTPStatus.OK, {}
         try:
             answer = self._answer(request)

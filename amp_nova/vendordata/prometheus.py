@@ -1,4 +1,4 @@
-"""Asks Prometheus for the figures of one server: within a deadline, and no more than needed."""
+"""Queries Prometheus for the figures of one server: by a deadline, and no more than needed."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ from amp_nova.vendordata.figures import Series, figures, queries
 
 LOG = logging.getLogger(__name__)
 QUERIES_MAX = 8
-"""Servers that Prometheus is asked about at the same time."""
+"""Servers whose figures are queried at the same time."""
 QUERY_S = 2.0
 """How long Prometheus may take: an answer that is too late for one request serves the next."""
 ANSWER_BYTES_MAX = 4 << 20
@@ -48,7 +48,7 @@ class Prometheus:
         return values
 
     def _answer(self, server: str, project: str) -> Future[dict[str, Any]]:
-        """The answer to come, or the last one; whoever asks meanwhile shares it."""
+        """The pending answer or the last one; concurrent requests share it."""
         now_s, key = time.monotonic(), (server, project)
         with self._lock:
             for old, (at_s, future) in list(self._cache.items()):  # oldest first

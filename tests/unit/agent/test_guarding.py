@@ -92,7 +92,7 @@ def test_no_new_lease_is_taken_while_the_guard_is_at_work(guarding, tmp_path, ca
     guarding.before()
 
     assert not guarding.lost()
-    assert caplog.text.count("no new lease can be taken (another process is changing limits") == 1
+    assert caplog.text.count("cannot take a new lease (another process is changing limits") == 1
     assert f"process {os.getpid()}" in caplog.text
 
 
