@@ -39,9 +39,9 @@ def read_policy(text: str, /, **params: object) -> Policy:
 
     ``params`` override the parameters in the text. Raises what ``load_policy`` raises.
     """
-    name, *given = text.split(":")
+    name, *pairs = text.split(":")
     own: dict[str, object] = {}
-    for pair in given:
+    for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key or key in own:
             raise ConfigInvalid(
@@ -63,7 +63,7 @@ def load_policy(name: str, /, **params: object) -> Policy:
         near = difflib.get_close_matches(name, policies(), n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
         raise PolicyNotFound(
-            f"no policy '{name}' is installed; known: {', '.join(policies())}{hint}"
+            f"no policy '{name}' is installed; choose one of {', '.join(policies())}{hint}"
         )
     if isinstance(factory, BaseException):
         raise PolicyNotFound(f"policy '{name}' cannot be loaded: {factory}") from factory

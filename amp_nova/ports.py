@@ -41,6 +41,6 @@ class IoPort(Protocol):
         """Read every domain's; raises ``HypervisorUnavailable`` if nothing can be read."""
         ...
 
-    def move(self, resource: str, wanted: Mapping[int, frozenset[int]]) -> Failure | None:
+    def move(self, resource: str, affinities: Mapping[int, frozenset[int]]) -> Failure | None:
         """Set the affinity of threads, by thread id; a thread that is gone is not a failure."""
         ...

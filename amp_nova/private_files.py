@@ -29,11 +29,11 @@ def check_private(path: str | Path) -> None:
         OSError: the file cannot be examined.
         ValueError: the file is open to others; the message names the remedy.
     """
-    seen = os.stat(path)
-    if seen.st_mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):
+    status = os.stat(path)
+    if status.st_mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):
         raise ValueError(
             f"{path} holds credentials and is open to others (mode "
-            f"{stat.S_IMODE(seen.st_mode):04o}): run chmod 0640 {path}"
+            f"{stat.S_IMODE(status.st_mode):04o}): run chmod 0640 {path}"
         )
 
 
@@ -44,11 +44,11 @@ def check_trusted(path: str | Path) -> None:
         OSError: the file cannot be examined.
         ValueError: another user may change the file; the message names the remedy.
     """
-    seen = os.stat(path)
-    if seen.st_mode & (stat.S_IWOTH | stat.S_IWGRP):
+    status = os.stat(path)
+    if status.st_mode & (stat.S_IWOTH | stat.S_IWGRP):
         raise ValueError(
-            f"{path} can be changed by others (mode {stat.S_IMODE(seen.st_mode):04o}): run chmod "
+            f"{path} can be changed by others (mode {stat.S_IMODE(status.st_mode):04o}): run chmod "
             f"go-w {path}"
         )
-    if seen.st_uid not in (0, os.geteuid()):
-        raise ValueError(f"{path} belongs to user {seen.st_uid}: run chown root {path}")
+    if status.st_uid not in (0, os.geteuid()):
+        raise ValueError(f"{path} belongs to user {status.st_uid}: run chown root {path}")

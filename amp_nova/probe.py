@@ -101,12 +101,12 @@ def find_grid(gaps: "Gaps") -> "Grid | None":
     close = 0.98
     for gap_s, least in ((0.0, 0.9), (long_s, 0.6)):
         some = [(start, end) for start, end in gaps if end - start >= gap_s]
-        found = [refined(some, hz) for hz in peaks(some)]
-        best = max((coherent for coherent, _ in found), default=0.0)
+        grids = [refined(some, hz) for hz in peaks(some)]
+        best = max((coherent for coherent, _ in grids), default=0.0)
         if best >= least:
             # Fractions of the period are as coherent, and the peak has sidelobes.
-            longest = max(grid.period_s for coherent, grid in found if coherent > close * best)
-            _, grid = max(each for each in found if abs(each[1].period_s / longest - 1) < 0.05)
+            longest = max(grid.period_s for coherent, grid in grids if coherent > close * best)
+            _, grid = max(each for each in grids if abs(each[1].period_s / longest - 1) < 0.05)
             ended = {round((end - grid.origin_s) / grid.period_s) for _, end in some}
             share = len(ended) * grid.period_s / (gaps[-1][1] - gaps[0][0])
             # Gaps of contention between those of a limit may also be close to a finer grid.
@@ -159,7 +159,7 @@ def refined(gaps: "Gaps", hz: float) -> "tuple[float, Grid]":
 
 def losses(gaps: "Gaps", grid: Grid) -> "Losses":
     """Seconds lost to the limit and to contention in each period, by its number."""
-    found: Losses = defaultdict(lambda: [0.0, 0.0])
+    by_period: Losses = defaultdict(lambda: [0.0, 0.0])
     late_s = GAP_S + 0.02 * grid.period_s
     for start, end in gaps:
         refill_s = grid.start(grid.number(end + late_s))
@@ -169,9 +169,9 @@ def losses(gaps: "Gaps", grid: Grid) -> "Losses":
             while b - a > 1e-9:
                 number = grid.number(a + 1e-9)
                 until_s = min(b, grid.start(number + 1))
-                found[number][cause] += until_s - a
+                by_period[number][cause] += until_s - a
                 a = until_s
-    return found
+    return by_period
 
 
 def limit_cores(lost: "Losses", grid: Grid) -> float:
@@ -199,30 +199,30 @@ class Vcpu(NamedTuple):
     ) -> "list[tuple[float, float, Gaps]]":
         """Wake late in a period, at most by each of these in turn: how late, run time and gaps."""
         spans = max(1, math.ceil(SLACK_S / most_s[0]))
-        found: list[tuple[float, float, Gaps]] = []
+        wakeups: list[tuple[float, float, Gaps]] = []
         while True:
             # A limit may be that of all vCPUs: they draw the same numbers.
             turn = grid.number(self.clock()) // (spans + 2) + 1
             begin_s, end_s = (grid.start(turn * (spans + 2) + 1 + n) for n in (0, spans))
             if end_s + grid.period_s > until_s:
-                return found
+                return wakeups
             late_s = most_s[turn % len(most_s)] * random.Random(turn).random()
             woke_s, gaps = self.wake(begin_s + late_s, end_s + grid.period_s / 4)
             lost_s = sum(min(end, end_s) - min(start, end_s) for start, end in gaps)
-            found.append((late_s, max(0.0, end_s - woke_s - lost_s), gaps))
+            wakeups.append((late_s, max(0.0, end_s - woke_s - lost_s), gaps))
 
     def waits(self, grid: Grid, burst_s: float, until_s: float) -> "list[float]":
         """Seconds lost in bursts that are shorter than the quota, at random times of a period."""
-        found: list[float] = []
+        waits: list[float] = []
         while True:
             number = grid.number(self.clock()) + 2
             late_s = (grid.period_s - burst_s) * random.Random(number).random()
             wake_s = grid.start(number) + late_s
             if wake_s + grid.period_s > until_s:
-                return found
+                return waits
             woke_s, gaps = self.wake(wake_s, wake_s + burst_s)
             gaps = [(wake_s, woke_s), *gaps]
-            found.append(sum(end - start for start, end in gaps if end - start > GAP_S))
+            waits.append(sum(end - start for start, end in gaps if end - start > GAP_S))
 
 
 def fit(points: "Sequence[tuple[float, float]]") -> "tuple[float, float]":
@@ -250,7 +250,7 @@ def is_own(vcpu: Vcpu, grid: Grid, lost: "Losses", until_s: float) -> bool:
     if brief:
         waits = vcpu.waits(grid, limit_cores(lost, grid) * grid.period_s / 2, until_s)
         return not waits or statistics.mean(waits) < 0.15 * idle_s
-    early = [(late, got) for late, got, _ in wakeups if late < most_s[0]]
+    early = [(late_s, run_s) for late_s, run_s, _ in wakeups if late_s < most_s[0]]
     slope, error = fit(early) if len(early) > 2 else (0.0, 0.0)
     rate = 1 - waits_s / (grid.period_s - idle_s)
     return slope > -0.45 * rate and error < 0.4 * rate
@@ -286,11 +286,11 @@ def in_child(number: int, begin_s: float, seconds: float) -> "dict[str, Any]":
     os.sched_setaffinity(0, {number})
     time.sleep(max(0.0, begin_s - time.perf_counter()))
     before = [*cpu_seconds(number), time.process_time(), time.perf_counter()]
-    found = probed(Vcpu(time.perf_counter, time.sleep), begin_s, seconds)
+    result = probed(Vcpu(time.perf_counter, time.sleep), begin_s, seconds)
     after = [*cpu_seconds(number), time.process_time(), time.perf_counter()]
     used_s, steal_s, own_s, wall_s = (b - a for a, b in zip(before, after))
     others = max(0.0, (used_s - own_s) / wall_s)
-    return dict(found, vcpu=number, steal_ratio=steal_s / wall_s, other_processes_ratio=others)
+    return dict(result, vcpu=number, steal_ratio=steal_s / wall_s, other_processes_ratio=others)
 
 
 def cpu_seconds(number: int) -> "list[float]":
@@ -315,18 +315,18 @@ def group_limit() -> "list[str]":
 
 
 def report(vcpus: "list[dict[str, Any]]", seconds: float, reference: Any) -> "dict[str, Any]":
-    """All that was found, as one document."""
+    """The results of all vCPUs, as one document."""
     notes = group_limit()
     for each in vcpus:
         speed = each["rounds_per_running_s"] / reference["rounds_per_running_s"] if reference else 1
         parts = [share * speed for share in each["cores_by_second"]]
-        kept = sum(part >= SHARE * SECOND_KEPT for part in parts)
+        seconds_kept = sum(part >= SHARE * SECOND_KEPT for part in parts)
         enough = each["capacity_cores"] * speed >= SHARE * MEAN_KEPT
-        each.update(speed=speed if reference else None, scs_seconds_kept=kept)
-        each.update(scs_kept=enough and kept >= TIME_RATIO * len(parts))
+        each.update(speed=speed if reference else None, scs_seconds_kept=seconds_kept)
+        each.update(scs_kept=enough and seconds_kept >= TIME_RATIO * len(parts))
         if each["other_processes_ratio"] > 0.02:
-            used = f"{each['other_processes_ratio']:.0%} of vCPU {each['vcpu']}"
-            notes.append(f"other processes of the server itself used {used}")
+            usage = f"{each['other_processes_ratio']:.0%} of vCPU {each['vcpu']}"
+            notes.append(f"other processes of the server itself used {usage}")
     with open("/proc/cpuinfo") as file:
         models = [line.partition(": ")[2].strip() for line in file if "model name" in line]
     return {
@@ -347,10 +347,10 @@ def report(vcpus: "list[dict[str, Any]]", seconds: float, reference: Any) -> "di
 COLUMNS = "vCPU|cores|worst s|std dev|limit|period|to limit|to others|steal|speed"
 
 
-def as_text(found: "dict[str, Any]") -> str:
+def as_text(document: "dict[str, Any]") -> str:
     """The report for people."""
     rows = [COLUMNS.split("|")]
-    for v in found["vcpus"]:
+    for v in document["vcpus"]:
         parts, limit = v["cores_by_second"], v["limit_cores"]
         cores = [v["capacity_cores"], min(parts), statistics.pstdev(parts)]
         limits = ["-", "-"] if limit is None else [f"{limit:.3f}", f"{v['period_s'] * 1e3:.1f} ms"]
@@ -361,19 +361,21 @@ def as_text(found: "dict[str, Any]") -> str:
     sizes = [max(map(len, column)) for column in zip(*rows)]
     table = ["  ".join(cell.rjust(size) for cell, size in zip(row, sizes)) for row in rows]
     causes = {"lost_to_limit_ratio": "its own limit", "lost_to_contention_ratio": "contention"}
-    said = [causes[key] for key in causes if any(v[key] >= NAMED_RATIO for v in found["vcpus"])]
-    worst = min(found["vcpus"], key=lambda v: (v["scs_kept"], v["scs_seconds_kept"]))
+    reasons = [
+        causes[key] for key in causes if any(v[key] >= NAMED_RATIO for v in document["vcpus"])
+    ]
+    worst = min(document["vcpus"], key=lambda v: (v["scs_kept"], v["scs_seconds_kept"]))
     verdict = (
         "Sovereign Cloud Stack (shared-core, 20 % of a core for 99 % of the time): "
-        f"{'kept' if found['scs_kept'] else 'not kept'}. vCPU {worst['vcpu']} had it in "
+        f"{'kept' if document['scs_kept'] else 'not kept'}. vCPU {worst['vcpu']} had it in "
         f"{worst['scs_seconds_kept']} of {len(worst['cores_by_second'])} seconds."
     )
-    head = f"{found['server']}, {found['time']}, all vCPUs busy for {found['seconds']} s"
-    lines = [head, f"{found['processor']}, {found['system']}", "", *table, ""]
-    lines += [f"The server lost time to {' and '.join(said) or 'nothing'}.", verdict]
-    if found["reference"]:
-        lines.append(f"Speed: {found['work']}; 1 is {found['reference']}.")
-    return "\n".join(lines + [f"Note: {note}." for note in found["notes"]])
+    head = f"{document['server']}, {document['time']}, all vCPUs busy for {document['seconds']} s"
+    lines = [head, f"{document['processor']}, {document['system']}", "", *table, ""]
+    lines += [f"The server lost time to {' and '.join(reasons) or 'nothing'}.", verdict]
+    if document["reference"]:
+        lines.append(f"Speed: {document['work']}; 1 is {document['reference']}.")
+    return "\n".join(lines + [f"Note: {note}." for note in document["notes"]])
 
 
 def duration(text: str) -> int:
@@ -395,9 +397,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def read_reference(path: str) -> "dict[str, Any]":
     """A report that ``--save`` wrote; raises ``ValueError``."""
     try:
-        found = json.loads(Path(path).read_text())
-        if found["work"] == WORK and found["rounds_per_running_s"] > 0:
-            return dict(found)
+        document = json.loads(Path(path).read_text())
+        if document["work"] == WORK and document["rounds_per_running_s"] > 0:
+            return dict(document)
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise ValueError(f"{path} is not a report that this probe saved with --save")
@@ -411,14 +413,14 @@ def run(args: argparse.Namespace) -> "tuple[str, bool]":
             Path(args.save).touch()  # before a minute has passed
         numbers, begin_s = sorted(os.sched_getaffinity(0)), time.perf_counter() + 0.5
         with ProcessPoolExecutor(len(numbers)) as pool:
-            started = [pool.submit(in_child, n, begin_s, args.duration) for n in numbers]
-            found = report([each.result() for each in started], args.duration, reference)
-        text = json.dumps(found, indent=2)
+            futures = [pool.submit(in_child, n, begin_s, args.duration) for n in numbers]
+            document = report([each.result() for each in futures], args.duration, reference)
+        text = json.dumps(document, indent=2)
         if args.save:
             Path(args.save).write_text(text + "\n")
     except (OSError, AttributeError, BrokenProcessPool) as exc:
         raise ValueError(f"the vCPUs cannot be measured: {exc}") from None
-    return text if args.json else as_text(found), found["scs_kept"]
+    return text if args.json else as_text(document), document["scs_kept"]
 
 
 def main() -> int:

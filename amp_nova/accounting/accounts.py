@@ -114,19 +114,19 @@ class Accounts:
         return AccountEntry(entry.incarnation, self.time_ns, entry.reading, conditions, account)
 
 
-def advance(before: Accounts, seen: Observation) -> Accounts:
+def advance(before: Accounts, observation: Observation) -> Accounts:
     """Add the interval since the last observation; forget vCPUs whose instance is gone."""
-    busy = _siblings_busy(before, seen, seen.time_ns - before.time_ns)
+    busy = _siblings_busy(before, observation, observation.time_ns - before.time_ns)
     entries, readings = {}, {}
-    for domain in seen.domains:
+    for domain in observation.domains:
         resource = domain.domain.resource
         vcpus = before.entries.get(resource, {})
         last = before.readings.get(resource)
         if last is not domain and last != domain:
-            vcpus = _domain(before, seen.time_ns, domain, vcpus, busy)
+            vcpus = _domain(before, observation.time_ns, domain, vcpus, busy)
         entries[resource] = vcpus
         readings[resource] = domain
-    return Accounts(seen.time_ns, entries, readings, before.conditions, before.whole)
+    return Accounts(observation.time_ns, entries, readings, before.conditions, before.whole)
 
 
 def _domain(
@@ -195,18 +195,20 @@ def _slept(entry: AccountEntry, reading: VcpuReading, incarnation: str) -> bool:
     )
 
 
-def _siblings_busy(before: Accounts, seen: Observation, wall_ns: int) -> Mapping[VcpuKey, float]:
+def _siblings_busy(
+    before: Accounts, observation: Observation, wall_ns: int
+) -> Mapping[VcpuKey, float]:
     """The share of time with a busy SMT sibling by vCPU; empty if its cost is not calibrated."""
-    if wall_ns <= 0 or all(t.smt_busy_factor is None for t in seen.topology.core_types):
+    if wall_ns <= 0 or all(t.smt_busy_factor is None for t in observation.topology.core_types):
         return {}
     ran = {}
-    for domain in seen.domains:
+    for domain in observation.domains:
         for reading in domain.vcpus:
             key = (domain.domain.resource, reading.index)
             entry = before.entries.get(key[0], {}).get(key[1])
             if entry and entry.reading and entry.incarnation == domain.domain.incarnation:
                 ran[key] = max(0, reading.run_ns - entry.reading.run_ns) / wall_ns
-    return siblings_busy(seen, ran)
+    return siblings_busy(observation, ran)
 
 
 def of_instance(vcpus: Iterable[Ratios]) -> Ratios:

@@ -115,13 +115,14 @@ class Account(Struct, frozen=True):
     minute: Window = Window()
 
 
-def owed(used: Usage, booked_per_s: float, got: float) -> float:
+def owed(used: Usage, booked_per_s: float, delivered: float) -> float:
     """Capacity owed for an interval, in the unit of the booking times seconds.
 
     A vCPU is owed its booking for the time it wanted to run. A vCPU that used its share early in
-    the interval and then slept got all it wanted: what it ``got``, up to the booking, was owed.
+    the interval and then slept got all it wanted: what was ``delivered`` to it, up to the booking,
+    was owed.
     """
-    return max(booked_per_s * used.demand_s, min(got, booked_per_s * used.wall_s))
+    return max(booked_per_s * used.demand_s, min(delivered, booked_per_s * used.wall_s))
 
 
 def causes(

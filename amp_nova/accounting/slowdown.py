@@ -59,14 +59,14 @@ def slowdown(
     """
     wanting = [v for v in vcpus if v.recent.demand_s > 0.0]
     shares = alone_shares(pcpus, running_at_a_time([v.recent.demand_s for v in wanting]))
-    got = alone = demand_s = 0.0
+    actual = alone = demand_s = 0.0
     for vcpu in wanting:
         if vcpu.speedup is None or len(vcpu.recent.cpu_s) != len(types):
             return None
         demand_s += vcpu.recent.demand_s
         alone += vcpu.recent.demand_s * speed_over(types, shares, vcpu.speedup)
-        got += speed_over(types, vcpu.recent.cpu_s, vcpu.speedup)
-    return alone / got if got > 0.0 and demand_s >= DEMAND_LEAST_S else None
+        actual += speed_over(types, vcpu.recent.cpu_s, vcpu.speedup)
+    return alone / actual if actual > 0.0 and demand_s >= DEMAND_LEAST_S else None
 
 
 def unfairness(slowdowns: Sequence[float]) -> float | None:

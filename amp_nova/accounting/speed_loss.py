@@ -56,7 +56,9 @@ def losses(used: Usage, coefficient: float, core_type: CoreType) -> Losses:
     return Losses(worth - by_clock, by_clock - kept)
 
 
-def siblings_busy(seen: Observation, ran_ratios: Mapping[VcpuKey, float]) -> dict[VcpuKey, float]:
+def siblings_busy(
+    observation: Observation, ran_ratios: Mapping[VcpuKey, float]
+) -> dict[VcpuKey, float]:
     """The probability that a sibling of its pCPU was busy, for every vCPU whose pCPU is known.
 
     That pCPU is the only one in its affinity, otherwise the one it last ran on. Only vCPUs count:
@@ -64,7 +66,7 @@ def siblings_busy(seen: Observation, ran_ratios: Mapping[VcpuKey, float]) -> dic
     """
     places = {
         (reading.domain.resource, vcpu.index): pcpu
-        for reading in seen.domains
+        for reading in observation.domains
         for vcpu in reading.vcpus
         if (pcpu := _place(vcpu)) is not None
     }
@@ -74,7 +76,7 @@ def siblings_busy(seen: Observation, ran_ratios: Mapping[VcpuKey, float]) -> dic
     busy = {}
     for key, pcpu in places.items():
         idle = 1.0
-        for other in seen.topology.siblings_of(pcpu):
+        for other in observation.topology.siblings_of(pcpu):
             idle *= 1.0 - min(1.0, load.get(other, 0.0))
         busy[key] = 1.0 - idle
     return busy

@@ -41,10 +41,10 @@ def throttled_s(used: Usage, limit_cores: float, speed_ratio: float = 1.0) -> tu
     """
     if used.wall_s <= 0.0 or used.demand_s <= 0.0 or limit_cores >= 1.0:
         return 0.0, 0.0
-    wanted = used.demand_s / used.wall_s
-    wanted = 1.0 if wanted >= SATURATED_RATIO else min(1.0, wanted * speed_ratio)
-    if wanted <= 0.0:  # less than a number can hold
+    demand_ratio = used.demand_s / used.wall_s
+    demand_ratio = 1.0 if demand_ratio >= SATURATED_RATIO else min(1.0, demand_ratio * speed_ratio)
+    if demand_ratio <= 0.0:  # less than a number can hold
         return 0.0, 0.0
-    least = max(0.0, 1.0 - limit_cores / wanted)
-    most = wanted * (1.0 - limit_cores) / (wanted + limit_cores * (1.0 - wanted))
+    least = max(0.0, 1.0 - limit_cores / demand_ratio)
+    most = demand_ratio * (1.0 - limit_cores) / (demand_ratio + limit_cores * (1.0 - demand_ratio))
     return least * used.wall_s, most * used.wall_s

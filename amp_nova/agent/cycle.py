@@ -56,8 +56,8 @@ class Totals:
 
     def with_writes(self, writes: int, failures: Iterable[Failure]) -> "Totals":
         """These counts with some writes, and the failures of others."""
-        failed = Counter(f.reason for f in failures)
-        counts = Counter(self.failures) + failed if failed else self.failures
+        by_reason = Counter(f.reason for f in failures)
+        counts = Counter(self.failures) + by_reason if by_reason else self.failures
         return replace(self, writes=self.writes + writes, failures=counts)
 
 
@@ -94,36 +94,36 @@ class Cycle:
         """The record by domain and vCPU; computed at each call."""
         return tuple(self._domain(d) for d in self.observation.domains)
 
-    def _domain(self, seen: DomainReading) -> DomainRecord:
-        resource = seen.domain.resource
+    def _domain(self, domain: DomainReading) -> DomainRecord:
+        resource = domain.domain.resource
         vcpus = []
-        for reading in seen.vcpus:
+        for reading in domain.vcpus:
             key = (resource, reading.index)
-            failed = self.outcome.failures.get(key)
+            failure = self.outcome.failures.get(key)
             vcpus.append(
                 VcpuRecord(
                     reading,
                     self.entitlements[key],
                     self.accounts.of(key),
-                    failed.message if failed else None,
+                    failure.message if failure else None,
                     self.profiles.of(key),
                 )
             )
         ratios = of_instance(v.account.ratios for v in vcpus)
-        problem = self.bookings[resource].problem or seen.failure
-        return DomainRecord(seen.domain, tuple(vcpus), ratios, problem)
+        problem = self.bookings[resource].problem or domain.failure
+        return DomainRecord(domain.domain, tuple(vcpus), ratios, problem)
 
 
 def counted(
-    totals: Totals, topology: Topology, before: Allocations, made: Changes, outcome: Outcome
+    totals: Totals, topology: Topology, before: Allocations, changes: Changes, outcome: Outcome
 ) -> Totals:
     """The counts, with the changes of one cycle added."""
     totals = replace(totals, cycles=totals.cycles + 1)
-    if not made:
+    if not changes:
         return totals
     migrations = Counter(totals.migrations)
-    writes = len(made.cpu_weights) - len(outcome.weight_failures)
-    for change in made.vcpus:
+    writes = len(changes.cpu_weights) - len(outcome.weight_failures)
+    for change in changes.vcpus:
         if change.key in outcome.failures:
             continue
         writes += len(change.steps)

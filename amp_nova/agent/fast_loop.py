@@ -68,7 +68,7 @@ class Throttled(NamedTuple):
 
 @dataclass(slots=True)
 class _Vcpu:
-    """What is known of one vCPU.
+    """The state of one vCPU.
 
     ``since``: the sample at which its controller last acted; ``last``: the latest sample; ``tick``:
     when it is sampled next; ``alert_ns``: until when it is sampled in every tick. Mutable, because
@@ -159,23 +159,23 @@ class FastLoop:
         self._tick += ticks
         due = {key: vcpu for key, vcpu in self._vcpus.items() if vcpu.tick <= self._tick}
         samples = self._sensor.sample(due)
-        wanted = {
+        new_limits = {
             key: ips_controller.limit(vcpu.state.share)
             for key, vcpu in due.items()
             if self._add(vcpu, samples.get(key))
         }
-        return self._write(wanted, limits)
+        return self._write(new_limits, limits)
 
     def finish(self, limits: Bandwidths) -> Throttled:
         """Write steady-state limits: after the agent has ended, nothing would end a correction."""
-        wanted = {
+        new_limits = {
             key: ips_controller.limit(
                 ips_controller.first_share(vcpu.target.terms.ips, vcpu.state.rho)
             )
             for key, vcpu in self._vcpus.items()
             if vcpu.state.rho is not None
         }
-        return self._write(wanted, limits)
+        return self._write(new_limits, limits)
 
     def _add(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
         """Add a sample; returns whether the controller wants another share."""
@@ -200,12 +200,12 @@ class FastLoop:
         vcpu.since = sample
         return now.share != state.share
 
-    def _write(self, wanted: Bandwidths, limits: Bandwidths) -> Throttled:
+    def _write(self, new_limits: Bandwidths, limits: Bandwidths) -> Throttled:
         """Write the limits that are not in force yet."""
-        changed = {key: limit for key, limit in wanted.items() if limit != limits[key]}
+        changed = {key: limit for key, limit in new_limits.items() if limit != limits[key]}
         failures = self._actuator.throttle(changed) if changed else {}
         written = {key: limit for key, limit in changed.items() if key not in failures}
-        for key in wanted:
+        for key in new_limits:
             # The limit in force: as rounded for the kernel, or the old one if the write failed.
             vcpu, limit = self._vcpus[key], written.get(key, limits[key])
             vcpu.state = structs.replace(vcpu.state, share=_share(limit))

@@ -81,7 +81,7 @@ class Guarding:
         taken = bool(why) and self._take(why)
         acted = self._lease.taken_over()
         if acted:
-            LOG.warning("the guard has applied the safe state; the agent adopts what it finds")
+            LOG.warning("the guard has applied the safe state; adopting the limits in force")
         return taken or acted
 
     def _take(self, why: str) -> bool:
@@ -91,11 +91,11 @@ class Guarding:
                 self._lease.take()
         except (ConfigInvalid, OSError) as exc:
             text = exc.strerror if isinstance(exc, OSError) else str(exc)
-            self._report(f"no new lease can be taken ({text}): a guard takes over")
+            self._report(f"cannot take a new lease ({text}): a guard takes over")
             return False
         self._completed = False
         if self._cycle is not None:
-            LOG.warning("%s; a new one is taken", why)
+            LOG.warning("%s; taking a new one", why)
         return True
 
     def after(self, cycle: Cycle | None) -> LeaseStatus:

@@ -149,17 +149,17 @@ class IoWork:
             # Threads that an earlier agent moved stay until their usage says otherwise.
             case = Case(insensitive=self._settings.work == "slow" and slow)
             state = self._states[reading.resource] = _State(reading.incarnation, case)
-        used = None if state.reading is None else io_overlap.use(state.reading, reading)
+        use = None if state.reading is None else io_overlap.use(state.reading, reading)
         note = reading.failure or self._excluded(state, reading, topology, paused, now_s)
         moves = note is None and self._settings.work == "slow"
-        state.case = io_overlap.judge(state.case, used, Rule(), now_s, moves=moves)
+        state.case = io_overlap.judge(state.case, use, Rule(), now_s, moves=moves)
         if note is None:
             note = self._move(state, reading, topology, lines)
         if note != state.note and note not in (None, *paused.values()):
             LOG.warning("%s: %s", reading.name, note)
         state.reading, state.note = reading, note
-        kept = io_overlap.least_kept_ratio(used, speed) if used and speed else None
-        return IoDomain(reading, state.case, used, slow, kept, note)
+        least_kept_ratio = io_overlap.least_kept_ratio(use, speed) if use and speed else None
+        return IoDomain(reading, state.case, use, slow, least_kept_ratio, note)
 
     def _excluded(
         self,
@@ -202,8 +202,8 @@ class IoWork:
             state.expected = {t.tid: t.home for t in reading.threads}
         else:
             return None
-        wanted = state.expected
-        moved = {t.tid: wanted[t.tid] for t in reading.threads if t.pcpus != wanted[t.tid]}
+        expected = state.expected
+        moved = {t.tid: expected[t.tid] for t in reading.threads if t.pcpus != expected[t.tid]}
         if not moved:
             return None
         if self._marker is not None and not self._restoring:

@@ -115,25 +115,25 @@ class Loop:
         Raises ``HypervisorUnavailable`` if nothing can be observed.
         """
         clock = [self._stopwatch()]
-        seen = self._sensor.observe()
+        observation = self._sensor.observe()
         clock.append(self._stopwatch())
-        now = self._memo(allocation.of_host, seen.domains)
-        state = self._measured(self._state, seen, now)
+        now = self._memo(allocation.of_host, observation.domains)
+        state = self._measured(self._state, observation, now)
         clock.append(self._stopwatch())
-        weights = {d.domain.resource: d.cpu_weight for d in seen.domains}
-        state, wanted = self._decided(state, seen, now, weights)
+        weights = {d.domain.resource: d.cpu_weight for d in observation.domains}
+        state, writes = self._decided(state, observation, now, weights)
         clock.append(self._stopwatch())
         why = self._observing
-        outcome = Outcome(observing=why) if why else self._actuator.apply(wanted)
-        self._state = state = self._acted(state, seen, now, wanted, outcome)
+        outcome = Outcome(observing=why) if why else self._actuator.apply(writes)
+        self._state = state = self._acted(state, observation, now, writes, outcome)
         clock.append(self._stopwatch())
         return Cycle(
-            seen,
+            observation,
             state.bookings,
             state.accounts,
             state.profiles,
             state.entitlements,
-            wanted,
+            writes,
             outcome,
             _totals(state),
             {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)},
@@ -164,18 +164,17 @@ class Loop:
         counted = self._state.limits.counted
         self._state = _with_throttled(self._state, self.fast.finish(counted))
 
-    def _measured(self, state: State, seen: Observation, now: Allocations) -> State:
+    def _measured(self, state: State, observation: Observation, now: Allocations) -> State:
         """The state with what vCPUs did since the last cycle, and with foreign changes."""
-        positions = self._memo(allocation.positions, seen.topology, now)
-        booked = bookings.read(state.bookings, seen, adaptive=self._settings.adaptive)
+        positions = self._memo(allocation.positions, observation.topology, now)
+        booked = bookings.read(state.bookings, observation, adaptive=self._settings.adaptive)
         foreign = foreign_changes.compare(
-            state.foreign, seen, now, state.limits.counted, self._settings.drift_repairs_max
+            state.foreign, observation, now, state.limits.counted, self._settings.drift_repairs_max
         )
         for resource, name in foreign.instances.items():
-            excluded = resource in foreign.excluded
-            does = "it is left alone for a while" if excluded else "they are repaired"
+            does = "leaving it alone for now" if resource in foreign.excluded else "restoring them"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
-        accounted = accounts.advance(state.accounts, seen)
+        accounted = accounts.advance(state.accounts, observation)
         service = service_level.advance(
             state.totals.service, state.accounts, accounted, state.entitlements
         )
@@ -185,21 +184,21 @@ class Loop:
             foreign=foreign,
             accounts=accounted,
             totals=replace(state.totals, service=service),
-            profiles=profiles.advance(state.profiles, seen, positions),
+            profiles=profiles.advance(state.profiles, observation, positions),
         )
 
     def _decided(
         self,
         state: State,
-        seen: Observation,
+        observation: Observation,
         now: Allocations,
         weights: Mapping[str, int | None],
     ) -> tuple[State, Changes]:
         """The state with what every vCPU is entitled to from now on, and the writes it takes."""
         terms, memo = self._settings.terms, self._memo
-        excluded = self._excluded(state, seen)
+        excluded = self._excluded(state, observation)
         kept = _where_kept(now, state.foreign, excluded)
-        topology = memo(for_admission, seen.topology, terms.smt)
+        topology = memo(for_admission, observation.topology, terms.smt)
         own = state.profiles.coefficients(r for r, b in state.bookings.items() if b.adaptive)
         instances = memo(bookings.instances, state.bookings, kept, weights, excluded, own)
         instances = memo(homes.without_places, instances, topology, state.kept_free)
@@ -207,14 +206,14 @@ class Loop:
         context = Context(topology, terms, packed, state.kept_free, state.policy.placing(topology))
         entitlements = memo(entitle, instances, context)
         policy = policy_runner.decide(
-            state.policy, self._settings.policy, seen, entitlements, partial(_history, state)
+            state.policy, self._settings.policy, observation, entitlements, partial(_history, state)
         )
         entitlements = memo(
             policy_runner.with_places, entitlements, policy.places, policy.policy.name
         )
         entitlements = policy_runner.let_go(entitlements, state.policy, policy)
-        safe = memo(safe_states, entitlements, seen.topology)
-        vary = seen.topology.speeds_vary and terms.smt != "ignore"
+        safe = memo(safe_states, entitlements, observation.topology)
+        vary = observation.topology.speeds_vary and terms.smt != "ignore"
         steady = memo(limit.steady, entitlements, topology, terms, speeds_vary=vary)
         limits = limit.carry(state.limits, steady, state.accounts.deliveries(steady.varying))
         entitlements = memo(limit.decide, steady, limits.carried, limits.counted, kept, context)
@@ -230,44 +229,46 @@ class Loop:
         )
         return state, Changes(writes.vcpus, writes.cpu_weights, safe)
 
-    def _excluded(self, state: State, seen: Observation) -> dict[str, str]:
+    def _excluded(self, state: State, observation: Observation) -> dict[str, str]:
         """Why instances must not be changed, by UUID."""
         refused = bookings.refused(state.bookings) if self._settings.terms.one_limit else {}
-        return {**refused, **state.foreign.excluded, **seen.paused}
+        return {**refused, **state.foreign.excluded, **observation.paused}
 
     def _acted(
         self,
         state: State,
-        seen: Observation,
+        observation: Observation,
         before: Allocations,
-        wanted: Changes,
+        writes: Changes,
         outcome: Outcome,
     ) -> State:
         """The state after these changes; hands the vCPUs that Ips governs to the fast loop."""
-        entitlements, memo, topology = state.entitlements, self._memo, seen.topology
+        entitlements, memo, topology = state.entitlements, self._memo, observation.topology
         not_made: set[VcpuKey | str] = {*outcome.failures, *outcome.weight_failures}
         if outcome.observing:  # nothing is expected to stay as it is
-            not_made, wanted = {*entitlements, *(key[0] for key in entitlements)}, Changes()
-        now = in_force(before, wanted, outcome)
+            not_made, writes = {*entitlements, *(key[0] for key in entitlements)}, Changes()
+        now = in_force(before, writes, outcome)
         sp_s = self.fast.sp_s
         limits = {} if outcome.observing else _counted(entitlements, now)
         types = {key: topology.only_type(now[key].pcpus) for key in limits}
         targets = {key: _target(state, key, types[key], sp_s) for key in limits}
         self.fast.follow(targets, limits)
         positions = memo(allocation.positions, topology, now)
-        there = allocation.last_positions(seen, positions) if outcome.observing else positions
-        ran_under = memo(accounts.conditions, topology, entitlements, now, there, sp_s)
+        last = allocation.last_positions(observation, positions) if outcome.observing else positions
+        ran_under = memo(accounts.conditions, topology, entitlements, now, last, sp_s)
         if outcome.observing:
             ran_under = memo(accounts.only_observed, ran_under, topology, entitlements)
         foreign = foreign_changes.expect(state.foreign, entitlements, now, not_made)
-        moved = profiles.moved(state.profiles, seen, positions) if wanted.vcpus else state.profiles
+        moved = state.profiles
+        if writes.vcpus:
+            moved = profiles.moved(moved, observation, positions)
         return structs.replace(
             state,
             accounts=state.accounts.under(ran_under),
             profiles=moved,
             foreign=foreign,
             limits=structs.replace(state.limits, counted=limits),
-            totals=counted(state.totals, topology, before, wanted, outcome),
+            totals=counted(state.totals, topology, before, writes, outcome),
         )
 
 
@@ -304,14 +305,14 @@ def _totals(state: State) -> Totals:
 def _history(state: State, key: VcpuKey, topology: Topology) -> VcpuView:
     """What a policy may know of a vCPU from all cycles so far."""
     profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
-    measured = profile.sampled or profile.speedup
+    speedup = profile.sampled or profile.speedup
     return VcpuView(
         key,
         frozenset(),
         frozenset(),
         booking.weight,
         ipc=profile.per_ref_ns if profile.ipc is None else profile.ipc,
-        speedup=None if measured is None else measured.value,
+        speedup=None if speedup is None else speedup.value,
         sampled=profile.sampled is not None,
         hint=hinted_speedup(booking.efficiency, topology),
         cpu_s=state.accounts.cpu_s(key),

@@ -73,8 +73,8 @@ class Service:
 
     def observe(self) -> Observation:
         """Read the host for the loop; where a vCPU ran last matters if nothing keeps it there."""
-        seen = self.sensor.observe()
-        return self.sensor.located(seen) if self._observing else seen
+        observation = self.sensor.observe()
+        return self.sensor.located(observation) if self._observing else observation
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
         """Read the counters of these vCPUs for the fast loop."""
@@ -208,7 +208,7 @@ class Service:
             return True
         except AmpError as exc:
             if "cycle" not in self._failing:
-                LOG.error("%s; nothing changes until that is over", exc)
+                LOG.error("%s; no changes are made until a cycle succeeds", exc)
             self._failing.add("cycle")
             return False
         except Exception:  # the last resort: without cycles the watchdog acts
@@ -222,7 +222,7 @@ class Service:
         # Bookings do not depend on I/O work. A lock that is taken is reported by the cycle.
         with self._tolerated("io", failure), contextlib.suppress(Locked):
             lines = self.poll_io()
-        failure = "a cycle could not be published; trying again after each cycle"
+        failure = "a cycle could not be published; retrying after each cycle"
         with self._tolerated("publish", failure):  # enforcement does not depend on it
             agent, hypervisor = self.publishers.exporter.agent, self.sensor.hypervisor
             agent.hypervisor_up, agent.libvirt_calls = hypervisor.available, hypervisor.calls
@@ -263,7 +263,7 @@ class Service:
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         cycle = self.last
         if cycle is None:
-            return {"error": "the agent has not finished a cycle yet: see its log"}
+            return {"error": "the agent has not completed a cycle yet: see its log"}
         if question.get("command") == "explain":
             here = {
                 d.domain.resource: (d.domain.name, d.domain.display_name)

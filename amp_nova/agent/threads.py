@@ -64,7 +64,7 @@ class HelperThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell the thread to end, without waiting for that."""
+        """Ask the thread to stop, without waiting until it has."""
         self._ended.set()
 
     def beat(self) -> bool:
@@ -77,7 +77,7 @@ class HelperThread:
         self._last_success_s = time.time()
 
     def pause(self, seconds: float) -> None:
-        """Wait, with heartbeats, but not after the thread has been told to end."""
+        """Wait, with heartbeats, but not after the thread has been asked to stop."""
         until_s = time.monotonic() + seconds
         while self.beat() and (left_s := until_s - time.monotonic()) > 0:
             self._ended.wait(min(left_s, WAIT_MAX_S))
@@ -85,7 +85,7 @@ class HelperThread:
     def persist(self, attempt: Callable[[], None], failing: str) -> bool:
         """Retry ``attempt`` until it succeeds, with exponential back-off and jitter.
 
-        Returns ``False`` if the thread was told to end first. ``failing`` begins the log message
+        Returns ``False`` if the thread was asked to stop first. ``failing`` begins the log message
         of the first failure.
         """
         failures = 0
@@ -97,7 +97,7 @@ class HelperThread:
                 failure = exc
             if failure is None:
                 if failures:
-                    LOG.info("it succeeded after %d attempts", failures + 1)
+                    LOG.info("succeeded after %d attempts", failures + 1)
                 return True
             # Not while it is handled, when oslo.log would add it to each line.
             if not failures:
@@ -115,7 +115,7 @@ class HelperThread:
                 LOG.exception("the thread '%s' failed", self.name)
             if self.beat():
                 self._restarts += 1
-                what = "the thread '%s' ended; it is restarted (%d so far)"
+                what = "the thread '%s' ended; restarting it (%d so far)"
                 LOG.error(what, self.name, self._restarts)
                 self.pause(_back_off_s(self._restarts))
 

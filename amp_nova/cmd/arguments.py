@@ -13,8 +13,8 @@ def one_sentence(parser: argparse.ArgumentParser) -> None:
     """Make a parser answer bad input with one sentence and exit status 2, and no usage."""
 
     def error(message: str) -> NoReturn:
-        said = sentence(f"{parser.prog}: {message}; see '{parser.prog} --help'")
-        parser.exit(2, f"{said}\n")
+        text = sentence(f"{parser.prog}: {message}; see '{parser.prog} --help'")
+        parser.exit(2, f"{text}\n")
 
     parser.error = error  # type: ignore[method-assign]  # cliff makes the parser itself
 

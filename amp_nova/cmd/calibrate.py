@@ -34,17 +34,17 @@ SHARE_PERCENT = 5
 
 
 def _kernels(text: str) -> tuple[Kernel, ...]:
-    known = {k.name: k for k in kernels.KERNELS}
+    by_name = {k.name: k for k in kernels.KERNELS}
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in known:
+        if name not in by_name:
             raise argparse.ArgumentTypeError(
-                f"no kernel '{name}'; the kernels are {', '.join(known)}"
+                f"no kernel '{name}'; the kernels are {', '.join(by_name)}"
             )
-    if not any(known[name].cpu_bound for name in names):
+    if not any(by_name[name].cpu_bound for name in names):
         bound = ", ".join(k.name for k in kernels.KERNELS if k.cpu_bound)
         raise argparse.ArgumentTypeError(f"'{text}' has no CPU-bound kernel; add one of {bound}")
-    return tuple(known[name] for name in names)
+    return tuple(by_name[name] for name in names)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class Calibrate(Report):
             )
         if not args.no_write:
             file.write(output, [*task.others, result])
-        written = "not written" if args.no_write else "written"
-        return calibration_table(result, f"{written} to {output}")
+        outcome = "not written" if args.no_write else "written"
+        return calibration_table(result, f"{outcome} to {output}")
 
 
 def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Task:
@@ -173,9 +173,9 @@ def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Tas
 
 def _others(output: str) -> tuple[Calibration, ...]:
     """The calibrations of other CPU models in a file."""
-    found = file.read(output)
-    mine = provenance.own(found)
-    return tuple(c for c in found if c is not mine)
+    calibrations = file.read(output)
+    own = provenance.own(calibrations)
+    return tuple(c for c in calibrations if c is not own)
 
 
 def _foreign(
@@ -185,42 +185,42 @@ def _foreign(
 
     ``named``: the core type that ``[topology] reference`` names.
     """
-    path, found = args.reference, _absolute(args.reference, named)
-    made = found.provenance
-    if made.python_version != kernels.VERSION:
+    path, baseline = args.reference, _absolute(args.reference, named)
+    origin = baseline.provenance
+    if origin.python_version != kernels.VERSION:
         raise CalibrationInvalid(
-            f"{path} was measured with Python {made.python_version}, but this host has"
+            f"{path} was measured with Python {origin.python_version}, but this host has"
             f" Python {kernels.VERSION}, whose operations are others; calibrate that host with the"
             " same version"
         )
-    here, there = ({k for k in of if k.cpu_bound} for of in (args.kernels, found.kernels))
-    if here != there or not set(args.kernels) <= set(found.kernels):
+    here, there = ({k for k in of if k.cpu_bound} for of in (args.kernels, baseline.kernels))
+    if here != there or not set(args.kernels) <= set(baseline.kernels):
         raise CalibrationInvalid(
             f"{path} was measured with other kernels; pass --kernels"
-            f" {','.join(k.name for k in found.kernels)}"
+            f" {','.join(k.name for k in baseline.kernels)}"
         )
-    core = next(t for t in found.core_types if t.name == found.reference)
+    core = next(t for t in baseline.core_types if t.name == baseline.reference)
     # Different cores of two hosts may have the same name.
-    return Reference(_distinct(core.name, types, made.host), elsewhere=core), made.host
+    return Reference(_distinct(core.name, types, origin.host), elsewhere=core), origin.host
 
 
 def _absolute(path: str, named: str | None) -> Calibration:
     """The calibration in a file that is relative to a core of its own host."""
     calibrations = file.read(path)
-    found = [c for c in calibrations if c.reference_host is None]
-    if not found:
+    candidates = [c for c in calibrations if c.reference_host is None]
+    if not candidates:
         relative = calibrations[0]
         raise CalibrationInvalid(
             f"{path} is itself relative to '{relative.reference}' of host"
             f" '{relative.reference_host}'; pass the calibration of that host"
         )
-    found = [c for c in found if c.reference == named] or found
-    if len(found) > 1:
-        hosts = " and ".join(f"'{c.reference}' of host '{c.provenance.host}'" for c in found)
+    candidates = [c for c in candidates if c.reference == named] or candidates
+    if len(candidates) > 1:
+        hosts = " and ".join(f"'{c.reference}' of host '{c.provenance.host}'" for c in candidates)
         raise CalibrationInvalid(
             f"{path} has several reference cores, {hosts}; name one in [topology] reference"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _distinct(name: str, types: Sequence[str], host: str) -> str:
@@ -246,10 +246,10 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
     }
     share_ratio = args.in_service / 100 if args.in_service else None
 
-    def shown(number: int, left_s: float) -> None:
+    def show(number: int, left_s: float) -> None:
         progress(f"round {number + 1} of {max(number + 1, args.repeat)}, {left_s:.0f} s left in it")
 
-    rounds = kernels.Rounds(cores, [k.name for k in args.kernels], args.seconds, shown, share_ratio)
+    rounds = kernels.Rounds(cores, [k.name for k in args.kernels], args.seconds, show, share_ratio)
     most = args.repeat * (LONGER_IN_SERVICE if args.in_service else LONGER)
     samples: list[Sample] = []
     with kernels.in_idle_group() if args.in_service else contextlib.nullcontext():

@@ -52,8 +52,8 @@ extra specs:
         for remark in (*remarks(booking), *_of_claim(args.specs, booking, properties)):
             self.log.warning("%s", remark)
         vcpu_rows = _vcpus(booking, args.reference_ips)
-        chosen = any("coefficient" in row for row in vcpu_rows)
-        columns = [*COLUMNS, *(["Coefficient"] if chosen else [])]
+        with_coefficients = any("coefficient" in row for row in vcpu_rows)
+        columns = [*COLUMNS, *(["Coefficient"] if with_coefficients else [])]
         rows = [_row(row)[: len(columns)] for row in vcpu_rows]
         document = _document((), vcpu_rows, properties)
         return Answer(columns, rows, document, below=_below(properties))
@@ -70,16 +70,16 @@ def _booking(args: argparse.Namespace) -> tuple[Booking | None, tuple[str, ...]]
     return examine(specs, vcpus)
 
 
-def _of_claim(texts: Sequence[str], booking: Booking, wanted: dict[str, str]) -> Iterator[str]:
+def _of_claim(texts: Sequence[str], booking: Booking, expected: dict[str, str]) -> Iterator[str]:
     """What is missing for a claim, or wrong with the one that is given."""
-    given = claim_specs(pairs("extra spec", texts))
-    if not wanted and booking.booked:
-        what = "what amp:ips claims is unknown" if given else "amp:ips claims nothing in Placement"
+    claim = claim_specs(pairs("extra spec", texts))
+    if not expected and booking.booked:
+        what = "what amp:ips claims is unknown" if claim else "amp:ips claims nothing in Placement"
         yield f"{what} without --reference-ips ('amp-nova topology')"
         return
-    for key, value in given.items():
-        if wanted.get(key) != value:
-            yield f"{key} is {value}, but its booking needs {wanted.get(key, 'none')}"
+    for key, value in claim.items():
+        if expected.get(key) != value:
+            yield f"{key} is {value}, but its booking needs {expected.get(key, 'none')}"
 
 
 def _document(

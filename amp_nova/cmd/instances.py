@@ -239,19 +239,19 @@ class Release(Report):
         from amp_nova.agent.operator.release import release
 
         conf = options.load(files=args.config_file)
-        done = release(conf, None if args.all else args.instances, dry_run=args.dry_run)
-        for sentence in done.left:
+        result = release(conf, None if args.all else args.instances, dry_run=args.dry_run)
+        for sentence in result.left:
             self.log.error("%s", sentence)
-        self.status = 1 if done.left else 0
+        self.status = 1 if result.left else 0
         would = "to release" if args.dry_run else "released"
-        names = [] if args.dry_run else [f"released {name}" for name in done.names]
+        names = [] if args.dry_run else [f"released {name}" for name in result.names]
         return Answer(
             ("What", "Change"),
-            [line.partition(": ")[::2] for line in done.changes],
+            [line.partition(": ")[::2] for line in result.changes],
             {
-                "released": list(done.names),
-                "changes": list(done.changes),
-                "leftovers": list(done.left),
+                "released": list(result.names),
+                "changes": list(result.changes),
+                "leftovers": list(result.left),
             },
-            below=[*names, f"{len(done.names)} {would}, {len(done.left)} leftovers"],
+            below=[*names, f"{len(result.names)} {would}, {len(result.left)} leftovers"],
         )

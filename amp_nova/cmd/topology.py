@@ -132,42 +132,42 @@ def _configuration(root: str | None, files: list[str] | None) -> cfg.ConfigOpts:
     return conf
 
 
-def calibration_table(found: Calibration, end: str) -> Answer:
+def calibration_table(calibration: Calibration, end: str) -> Answer:
     """What ``amp-nova calibrate`` prints: a row for every core type, a column for every kernel.
 
     ``end``: the last line below.
     """
-    kernels = [k.name for k in found.kernels]
+    kernels = [k.name for k in calibration.kernels]
     return Answer(
         ["Core Type", "pCPUs", "Coefficient", "Interval", *kernels, "Nominal Ips", "SMT Busy"],
-        [_calibration_row(result) for result in found.core_types],
-        dataclasses.asdict(found),
-        below=[*_calibration_notes(found), end],
+        [_calibration_row(result) for result in calibration.core_types],
+        dataclasses.asdict(calibration),
+        below=[*_calibration_notes(calibration), end],
     )
 
 
-def _calibration_notes(found: Calibration) -> list[str]:
+def _calibration_notes(calibration: Calibration) -> list[str]:
     """The lines below the table."""
-    confidence = min(r.coefficient.confidence_ratio for r in found.core_types)
-    host = f" of host '{found.reference_host}'" if found.reference_host else ""
-    bound = ", ".join(k.name for k in found.kernels if k.cpu_bound)
-    made = found.provenance
+    confidence = min(r.coefficient.confidence_ratio for r in calibration.core_types)
+    host = f" of host '{calibration.reference_host}'" if calibration.reference_host else ""
+    bound = ", ".join(k.name for k in calibration.kernels if k.cpu_bound)
+    origin = calibration.provenance
     lines = [
         "",
-        f"reference core: '{found.reference}'{host}; coefficient: geometric mean of {bound}",
+        f"reference core: '{calibration.reference}'{host}; coefficient: geometric mean of {bound}",
         f"interval: contains the true coefficient with {confidence:.0%} confidence",
-        f"measured: {made.repeat} rounds of {made.run_s} s with Python {made.python_version}",
+        f"measured: {origin.repeat} rounds of {origin.run_s} s with Python {origin.python_version}",
     ]
-    if any(result.smt_busy_factor for result in found.core_types):
+    if any(result.smt_busy_factor for result in calibration.core_types):
         lines.append(
             "SMT busy: speed beside busy siblings over speed alone, and its range over the kernels"
         )
-    misses = {r.name: r.miss_cycles for r in found.core_types}
+    misses = {r.name: r.miss_cycles for r in calibration.core_types}
     if costs := ", ".join(f"{short(e.value)} on {name}" for name, e in misses.items() if e):
         lines.append(f"cycles that a cache miss costs: {costs}")
-    if found.nominal_ips_missing:
-        lines.append(f"no nominal Ips: {found.nominal_ips_missing}")
-    return [*lines, *(f"warning: {w}" for w in found.warnings)]
+    if calibration.nominal_ips_missing:
+        lines.append(f"no nominal Ips: {calibration.nominal_ips_missing}")
+    return [*lines, *(f"warning: {w}" for w in calibration.warnings)]
 
 
 def _calibration_row(result: TypeResult) -> list[object]:

@@ -265,15 +265,15 @@ def load(
     conf = cfg.ConfigOpts()
     register_opts(conf)
     register(conf)
-    named, folders = defaults() if files is None else (list(files), [])
-    said = io.StringIO()
+    paths, folders = defaults() if files is None else (list(files), [])
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
-            conf(list(argv), PROJECT, default_config_files=named, default_config_dirs=folders)
+        with contextlib.redirect_stderr(stderr):
+            conf(list(argv), PROJECT, default_config_files=paths, default_config_dirs=folders)
     except (cfg.Error, OSError, UnicodeError, SystemExit) as exc:
         # oslo.config prints and exits if a file has a bad value for a command-line option (debug).
-        text = said.getvalue() if isinstance(exc, SystemExit) else str(exc)
-        where = f"{', '.join(named)}: " if isinstance(exc, UnicodeError) and named else ""
+        text = stderr.getvalue() if isinstance(exc, SystemExit) else str(exc)
+        where = f"{', '.join(paths)}: " if isinstance(exc, UnicodeError) and paths else ""
         reason = " ".join(text.split())
         if isinstance(exc, cfg.ConfigFilesPermissionDeniedError):
             reason += "; run this as root"  # they may hold credentials

@@ -40,9 +40,9 @@ def change(now: Allocation, entitlement: Entitlement) -> Change | None:
     # Writing a limit ends a burst, even if that limit is in force already.
     burst = quota is not None and quota.bandwidth is not None and now.burst_us > 0
     if quota is not None and (quota.bandwidth != now.bandwidth or burst):
-        before, wanted = now.bandwidth, quota.bandwidth
-        lowered = wanted is not None and (before is None or wanted.cores <= before.cores)
-        steps.insert(0 if lowered else len(steps), Step(bandwidth=wanted))
+        before, limit = now.bandwidth, quota.bandwidth
+        lowered = limit is not None and (before is None or limit.cores <= before.cores)
+        steps.insert(0 if lowered else len(steps), Step(bandwidth=limit))
     return Change(entitlement.key, tuple(steps), entitlement.reason) if steps else None
 
 
@@ -50,15 +50,15 @@ def changes(
     now: Allocations, weights_now: Mapping[str, int | None], entitlements: Entitlements
 ) -> Changes:
     """All writes of a cycle; ``weights_now``: the CPU weight of each instance."""
-    wanted = []
+    writes = []
     weights: dict[str, int] = {}
     for key, entitlement in entitlements.items():
-        if (needed := change(now[key], entitlement)) is not None:
-            wanted.append(needed)
+        if (write := change(now[key], entitlement)) is not None:
+            writes.append(write)
         weight = entitlement.cpu_weight
         if weight is not None and weights_now[key[0]] not in (None, weight):
             weights[key[0]] = weight
-    return Changes(tuple(wanted), weights)
+    return Changes(tuple(writes), weights)
 
 
 def safe_states(entitlements: Entitlements, topology: Topology) -> dict[VcpuKey, SafeState]:

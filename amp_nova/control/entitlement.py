@@ -81,13 +81,13 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
     together = homes.parallel_places(instances, context.topology)
     for instance in instances:
         for facts in instance.vcpus:
-            made = _entitled(instance, facts, context)
-            if made.governed_by == "none" and instance.resource in together:
-                pcpus = made.allowed & together[instance.resource]
-                made = structs.replace(made, allowed=pcpus or made.allowed)
+            entitlement = _entitled(instance, facts, context)
+            if entitlement.governed_by == "none" and instance.resource in together:
+                pcpus = entitlement.allowed & together[instance.resource]
+                entitlement = structs.replace(entitlement, allowed=pcpus or entitlement.allowed)
             if instance.excluded is not None:
-                made = _excluded(made, instance.excluded, facts, context.topology)
-            entitlements[made.key] = made
+                entitlement = _excluded(entitlement, instance.excluded, facts, context.topology)
+            entitlements[entitlement.key] = entitlement
     if not context.terms.enforce:
         return {k: structs.replace(e, pcpus=None, share=None) for k, e in entitlements.items()}
     weights = cpu_weights(instances, entitlements, placing=context.placing)
@@ -176,18 +176,20 @@ def _best_effort(instance: Instance, facts: VcpuFacts, context: Context) -> Enti
     capacity.
     """
     topology, nothing = context.topology, _nothing(instance, facts)
-    wanted = instance.booking.core_type
+    core_type = instance.booking.core_type
     shares = context.packed.packing.unbooked_cores.get(nothing.key, {})
     free = _without(facts.allowed, context.packed.kept_free) or facts.allowed
-    if wanted is None and not shares:
+    if core_type is None and not shares:
         return _beside_whole_cores(nothing, facts, free, context)
-    allowed = free if wanted is None else free & topology.pcpus_of(wanted)
+    allowed = free if core_type is None else free & topology.pcpus_of(core_type)
     if not allowed:
-        note = f"not enforced: no pCPU of core type '{wanted}' may be used"
+        note = f"not enforced: no pCPU of core type '{core_type}' may be used"
         return structs.replace(nothing, note=note)
-    made = structs.replace(nothing, allowed=allowed, governed_by="flavor", home=Home(wanted))
+    made = structs.replace(nothing, allowed=allowed, governed_by="flavor", home=Home(core_type))
     if not shares:
-        return structs.replace(made, pcpus=_kept(facts, allowed), reason=f"amp:core_type={wanted}")
+        return structs.replace(
+            made, pcpus=_kept(facts, allowed), reason=f"amp:core_type={core_type}"
+        )
     there = headroom.best_type(topology.only_type(facts.pcpus), allowed, shares, topology)
     return structs.replace(
         made,
@@ -211,32 +213,32 @@ def _beside_whole_cores(
     """
     nothing, pcpus = structs.replace(nothing, allowed=free), facts.pcpus
     if pcpus == _without(facts.allowed, context.kept_free_before):
-        kept = free
+        affinity = free
     else:  # somebody else chose them
-        kept = _without(pcpus, context.packed.kept_free) or free
-    if kept == pcpus:
+        affinity = _without(pcpus, context.packed.kept_free) or free
+    if affinity == pcpus:
         return nothing
     reason = "the siblings of whole cores are kept free"
-    return structs.replace(nothing, pcpus=kept, governed_by="flavor", reason=reason)
+    return structs.replace(nothing, pcpus=affinity, governed_by="flavor", reason=reason)
 
 
 def _in_ips(
     instance: Instance, facts: VcpuFacts, demand: Demand | None, context: Context
 ) -> Entitlement:
     """A vCPU that books Ips: where it is placed, and what limits it there."""
-    nothing, topology, wanted = _nothing(instance, facts), context.topology, instance.booking
-    core_type, home = None, Home(wanted.core_type)
+    nothing, topology, booking = _nothing(instance, facts), context.topology, instance.booking
+    core_type, home = None, Home(booking.core_type)
     pcpus = facts.allowed & frozenset(p.id for p in topology.pcpus)
-    if wanted.core_type is not None:
-        pcpus &= topology.pcpus_of(wanted.core_type)
+    if booking.core_type is not None:
+        pcpus &= topology.pcpus_of(booking.core_type)
     if demand is not None:
         core_type, home, pcpus = homes.place(demand, context)
     if not pcpus:
-        missing = demand or Demand(nothing.key, 0.0, facts.allowed, wanted.core_type)
+        missing = demand or Demand(nothing.key, 0.0, facts.allowed, booking.core_type)
         return structs.replace(nothing, note=f"not enforced: {homes.unusable(missing, topology)}")
     note: str | None
     ips = nothing.booking.ips or 0.0
-    if wanted.limit == "soft":
+    if booking.limit == "soft":
         share, reason, note = Share(), f"{ips:g} Ips, soft", _unverifiable(facts)
         if demand is not None and core_type is not None:
             cores = home.max_cores or need_cores(demand, core_type)
@@ -292,18 +294,20 @@ def _kept(facts: VcpuFacts, pcpus: frozenset[int]) -> frozenset[int]:
     return facts.pcpus if facts.pcpus and facts.pcpus <= pcpus else pcpus
 
 
-def _excluded(made: Entitlement, why: str, facts: VcpuFacts, topology: Topology) -> Entitlement:
+def _excluded(
+    entitlement: Entitlement, why: str, facts: VcpuFacts, topology: Topology
+) -> Entitlement:
     """The entitlement of a vCPU that must not be changed; its capacity stays reserved."""
-    if made.governed_by == "none":
-        return structs.replace(made, governed_by="excluded")
+    if entitlement.governed_by == "none":
+        return structs.replace(entitlement, governed_by="excluded")
     now = topology.only_type(facts.pcpus)
     return Entitlement(
-        made.key,
-        made.booking,
-        made.allowed,
+        entitlement.key,
+        entitlement.booking,
+        entitlement.allowed,
         governed_by="excluded",
         note=f"not enforced: {why}",
-        home=replace(made.home, core_type=now.name if now else None),
+        home=replace(entitlement.home, core_type=now.name if now else None),
     )
 
 

@@ -88,8 +88,8 @@ def differences(
             causes.append("quota")
         if now.burst_us and quota.bandwidth is not None:
             causes.append("burst")
-    kept = expected.pcpus
-    if kept is not None and kept != now.pcpus and kept <= now.allowed:
+    affinity = expected.pcpus
+    if affinity is not None and affinity != now.pcpus and affinity <= now.allowed:
         # A vCPU with nothing but a core type in its flavor may be on any pCPUs of that type.
         anywhere = expected.governed_by == "flavor" and now.pcpus <= expected.allowed
         if not (anywhere and now.pcpus):
@@ -98,7 +98,7 @@ def differences(
 
 
 def by_hotplug(
-    kept: frozenset[int], now: frozenset[int], before: Topology | None, after: Topology
+    expected: frozenset[int], now: frozenset[int], before: Topology | None, after: Topology
 ) -> bool:
     """Whether the kernel changed an affinity because pCPUs went online or offline.
 
@@ -109,37 +109,37 @@ def by_hotplug(
         return False
     was, online = (frozenset(p.id for p in topology.pcpus) for topology in (before, after))
     # A pCPU may have come online since the topology was read.
-    came, gone = (online - was) | (now - online), was - online
-    return kept ^ now <= came | gone or kept <= gone
+    added, removed = (online - was) | (now - online), was - online
+    return expected ^ now <= added | removed or expected <= removed
 
 
 def compare(
     before: ForeignChanges,
-    seen: Observation,
+    observation: Observation,
     now: Allocations,
     ips_limits: Mapping[VcpuKey, Bandwidth],
     repairs_max: int,
 ) -> ForeignChanges:
     """Compare what is in force with what was expected, except of paused or restarted instances."""
-    now_s, was = seen.time_ns / 1e9, before.in_force
-    incarnations = {d.domain.resource: d.domain.incarnation for d in seen.domains}
+    now_s, was = observation.time_ns / 1e9, before.in_force
+    incarnations = {d.domain.resource: d.domain.incarnation for d in observation.domains}
     counts, moved, instances = Counter(before.counts), {}, {}
     for key, expected in before.expected.items() if now is not was and now != was else ():
         resource = key[0]
         same = before.incarnations.get(resource) == incarnations.get(resource)
-        if key not in now or now[key] == was.get(key) or resource in seen.paused or not same:
+        if key not in now or now[key] == was.get(key) or resource in observation.paused or not same:
             continue
         causes = differences(expected, now[key], ips_limits.get(key))
-        kept, pcpus = expected.pcpus, now[key].pcpus
-        hotplug = kept and by_hotplug(kept, pcpus, before.topology, seen.topology)
+        affinity, pcpus = expected.pcpus, now[key].pcpus
+        hotplug = affinity and by_hotplug(affinity, pcpus, before.topology, observation.topology)
         if "affinity" in causes and hotplug:
             causes = tuple(cause for cause in causes if cause != "affinity")
         counts.update(causes)
         if causes:
-            instances[resource] = _name(seen, resource)
+            instances[resource] = _name(observation, resource)
         if "affinity" in causes and expected.pcpus is not None:
             moved[key] = expected.pcpus
-    for domain in _with_another_weight(before, seen, incarnations):
+    for domain in _with_another_weight(before, observation, incarnations):
         counts["weight"] += 1
         instances[domain.resource] = domain.name
     backoffs = {r: b for r, b in before.backoffs.items() if r in incarnations}
@@ -148,27 +148,27 @@ def compare(
     excluded = {r: EXCLUDED for r, b in backoffs.items() if now_s < b.excluded_until_s}
     return ForeignChanges(
         *(before.expected, was, incarnations, moved, instances, counts, backoffs, excluded),
-        topology=seen.topology,
+        topology=observation.topology,
     )
 
 
 def _with_another_weight(
-    before: ForeignChanges, seen: Observation, incarnations: Mapping[str, str]
+    before: ForeignChanges, observation: Observation, incarnations: Mapping[str, str]
 ) -> Iterator[Domain]:
     """The domains whose CPU weight somebody changed.
 
     systemd writes the default with every daemon-reload: that is repaired, but not counted.
     """
-    for domain in seen.domains if before.cpu_weights else ():
+    for domain in observation.domains if before.cpu_weights else ():
         resource, weight = domain.domain.resource, domain.cpu_weight
         same = before.incarnations.get(resource) == incarnations[resource]
         nobodys = (None, cpu_weight.DEFAULT, before.cpu_weights.get(resource, weight))
-        if same and resource not in seen.paused and weight not in nobodys:
+        if same and resource not in observation.paused and weight not in nobodys:
             yield domain.domain
 
 
-def _name(seen: Observation, resource: str) -> str:
-    return next(d.domain.name for d in seen.domains if d.domain.resource == resource)
+def _name(observation: Observation, resource: str) -> str:
+    return next(d.domain.name for d in observation.domains if d.domain.resource == resource)
 
 
 def expect(

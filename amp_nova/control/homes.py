@@ -80,13 +80,13 @@ def pack(
     capacity. If no type has enough, the instance is over-booked on the fastest.
     """
     packed = _pack(instances, topology, terms, before)
-    chosen = list(instances)
-    while terms.one_limit and (i := _split(chosen, packed, topology)) is not None:
-        instance = chosen[i]
+    trial = list(instances)
+    while terms.one_limit and (i := _split(trial, packed, topology)) is not None:
+        instance = trial[i]
         for core_type in topology.core_types:
             there = replace(instance.booking, core_type=core_type.name)
-            chosen[i] = structs.replace(instance, booking=there)
-            packed = _pack(chosen, topology, terms, before)
+            trial[i] = structs.replace(instance, booking=there)
+            packed = _pack(trial, topology, terms, before)
             if all((instance.resource, v.number) in packed.packing.placed for v in instance.vcpus):
                 break
     return packed
@@ -249,11 +249,11 @@ def _with_headroom(
 ) -> Packing:
     """The packing, with what vCPUs may use beyond their bookings (``admission.headroom``)."""
     elastic = {i.resource for i in instances if i.booking.limit == "soft" or i.booking.burst_s}
-    wanted = [d for key, d in demands.items() if key[0] in elastic]
+    elastic_demands = [d for key, d in demands.items() if key[0] in elastic]
     unbooked = [(i, r) for i in instances if i.booking.booked for r in _unbooked(i, packing)]
-    if not wanted and not unbooked:
+    if not elastic_demands and not unbooked:
         return packing
-    most, left = headroom.most_cores(wanted, packing, topology, one_pcpu=one_pcpu)
+    most, left = headroom.most_cores(elastic_demands, packing, topology, one_pcpu=one_pcpu)
     shares: dict[Hashable, dict[str, float]] = {}
     for core_type in topology.core_types:
         there = topology.pcpus_of(core_type.name)

@@ -101,7 +101,7 @@ class Work(Struct, frozen=True):
 class IpsState(Struct, frozen=True):
     """What a controller remembers of one vCPU.
 
-    ``share``: of a pCPU. ``rho``: instructions per CPU second, measured over ``known_s`` of CPU
+    ``share``: of a pCPU. ``rho``: instructions per CPU second, measured over ``rho_run_s`` of CPU
     time; ``None`` before the first measurement. ``balance``: instructions owed to the vCPU,
     negative after an excess. ``banked``: instructions saved while it did not want to run.
     ``forward``: ``B / rho`` when the limit was last written. ``gift_s``: CPU time that a write
@@ -112,7 +112,7 @@ class IpsState(Struct, frozen=True):
     in_force_s: float = 0.0
     """How long the share has been in force."""
     rho: float | None = None
-    known_s: float = 0.0
+    rho_run_s: float = 0.0
     balance: float = 0.0
     banked: float = 0.0
     forward: float = 0.0
@@ -233,21 +233,21 @@ def _changed(state: IpsState, terms: IpsTerms, run_s: float, instructions: float
 def _learned(
     state: IpsState, work: Work, wanted_s: float, latest: Work, *, changed: bool
 ) -> tuple[float | None, float, float]:
-    """``rho``, ``known_s`` and ``gift_s``, updated with what the vCPU did."""
-    rho, known_s, gift_s = state.rho, state.known_s, state.gift_s
+    """``rho``, ``rho_run_s`` and ``gift_s``, updated with what the vCPU did."""
+    rho, rho_run_s, gift_s = state.rho, state.rho_run_s, state.gift_s
     if changed or rho is None:
-        seen = latest if latest.run_s >= RHO_RUN_LEAST_S else work
-        if seen.run_s < RHO_RUN_LEAST_S or not seen.instructions:
-            return rho, known_s, gift_s
-        return seen.instructions / seen.run_s, seen.run_s, gift_s
+        interval = latest if latest.run_s >= RHO_RUN_LEAST_S else work
+        if interval.run_s < RHO_RUN_LEAST_S or not interval.instructions:
+            return rho, rho_run_s, gift_s
+        return interval.instructions / interval.run_s, interval.run_s, gift_s
     if state.in_force_s == 0.0 and wanted_s > 0.9 * work.wall_s:  # just written
         gave_s = work.run_s - state.share * wanted_s
         gift_s = max(0.0, gift_s + GIFT_WEIGHT * (gave_s - gift_s))
     if work.run_s < RHO_RUN_LEAST_S or not work.instructions:
-        return rho, known_s, gift_s
-    keep_s = min(known_s, RHO_MEMORY_S * state.share)
-    known_s = keep_s + work.run_s
-    return (rho * keep_s + work.instructions) / known_s, known_s, gift_s
+        return rho, rho_run_s, gift_s
+    keep_s = min(rho_run_s, RHO_MEMORY_S * state.share)
+    rho_run_s = keep_s + work.run_s
+    return (rho * keep_s + work.instructions) / rho_run_s, rho_run_s, gift_s
 
 
 def _decided(state: IpsState, terms: IpsTerms, wanted_ratio: float, *, changed: bool) -> IpsState:
@@ -297,19 +297,19 @@ def moved(
         state = structs.replace(state, unreported_s=unreported_s, balance=balance, banked=banked)
     if rho is not None and old is not None and new is not None:
         rho *= new / old
-    return structs.replace(state, rho=rho, known_s=0.0, in_force_s=0.0)
+    return structs.replace(state, rho=rho, rho_run_s=0.0, in_force_s=0.0)
 
 
 def _default(state: IpsState, terms: IpsTerms, work: Work, latest: Work, changed: bool) -> IpsState:
     """Feed forward, with a carried balance."""
     unreported_s, wanted_s = _wanted(state, work)
-    rho, known_s, gift_s = _learned(state, work, wanted_s, latest, changed=changed)
+    rho, rho_run_s, gift_s = _learned(state, work, wanted_s, latest, changed=changed)
     balance, banked = _balanced(state, rho, terms, work, wanted_s)
     state = IpsState(
         state.share,
         state.in_force_s + work.wall_s,
         rho,
-        known_s,
+        rho_run_s,
         balance,
         banked,
         state.forward,

@@ -249,13 +249,13 @@ def _counted(
     """
     if last is None:
         return entitlement
-    was, wanted = topology.only_type(now.pcpus), entitlement.core_type
-    if was is None or wanted is None or was.name == wanted:
+    current, target = topology.only_type(now.pcpus), entitlement.core_type
+    if current is None or target is None or current.name == target:
         return _limited(entitlement, last)
-    nominal = topology.core_type(wanted).nominal_ips
-    if nominal is None or was.nominal_ips is None:
+    nominal = topology.core_type(target).nominal_ips
+    if nominal is None or current.nominal_ips is None:
         return _limited(entitlement, last)
-    share = min(1.0, last.cores * was.nominal_ips / nominal)
+    share = min(1.0, last.cores * current.nominal_ips / nominal)
     return _limited(entitlement, ips_controller.limit(share))
 
 
@@ -273,9 +273,9 @@ def _following(
         repay_s, most = cycle_s, home.max_cores or cores
     else:
         repay_s, most = REPAY_S, min(1.0, EXCESS_RATIO * max(home.cores or 0.0, at_speed))
-    wanted = at_speed * (1.0 + state.balance_ref_s / (refcores * repay_s))
-    wanted = min(max(wanted, LEAST_RATIO * cores), most)
-    limit = bandwidth(wanted, share.period_us or period_us(cores))
+    limit_cores = at_speed * (1.0 + state.balance_ref_s / (refcores * repay_s))
+    limit_cores = min(max(limit_cores, LEAST_RATIO * cores), most)
+    limit = bandwidth(limit_cores, share.period_us or period_us(cores))
     if _close(now, limit, HYSTERESIS_RATIO * cores):
         limit = now
     banked_ref_s = state.balance_ref_s if share.follows == "bank" else 0.0
@@ -286,11 +286,11 @@ def _following(
     return structs.replace(entitlement, quota=quota, reason=reason)
 
 
-def _close(now: Bandwidth | None, wanted: Bandwidth | None, cores: float) -> bool:
+def _close(now: Bandwidth | None, new: Bandwidth | None, cores: float) -> bool:
     """Whether a limit need not be written, because the one in force is within so many cores."""
-    if now is not None and wanted is not None and now.period_us != wanted.period_us:
+    if now is not None and new is not None and now.period_us != new.period_us:
         return False
-    return abs(_cores(wanted) - _cores(now)) <= cores
+    return abs(_cores(new) - _cores(now)) <= cores
 
 
 def _cores(limit: Bandwidth | None) -> float:
@@ -324,7 +324,7 @@ def adopt(
         adopting = [key for key, allocation in now.items() if allocation.bandwidth is not None]
     elif not adopting:
         return entitlements, limits
-    eased, left = dict(entitlements), set()
+    eased, pending = dict(entitlements), set()
     for key in adopting:
         entitlement = entitlements.get(key)
         quota = entitlement.quota if entitlement is not None else None
@@ -333,20 +333,20 @@ def adopt(
             continue
         first = _step(entitlement, limit, quota.bandwidth)
         if first != quota.bandwidth:
-            left.add(key)
+            pending.add(key)
             eased[key] = _limited(entitlement, first)
-    limits = structs.replace(limits, adopting=frozenset(left))
-    return eased if left else entitlements, limits
+    limits = structs.replace(limits, adopting=frozenset(pending))
+    return eased if pending else entitlements, limits
 
 
-def _step(entitlement: Entitlement, limit: Bandwidth, wanted: Bandwidth | None) -> Bandwidth | None:
-    """The next limit on the way from the limit in force to the wanted one."""
-    now, target = min(1.0, limit.cores), _cores(wanted)
+def _step(entitlement: Entitlement, limit: Bandwidth, new: Bandwidth | None) -> Bandwidth | None:
+    """The next limit on the way from the limit in force to the new one."""
+    now, target = min(1.0, limit.cores), _cores(new)
     booked = entitlement.home.cores
     toward = now if booked is None else min(max(booked, min(now, target)), max(now, target))
     low, high = (1.0 - STEP_RATIO) * now, (1.0 + STEP_RATIO) * now
     reached = min(max(target, min(low, toward)), max(high, toward))
     if abs(reached - target) <= TOLERANCE:
-        return wanted
-    period = limit.period_us if wanted is None else wanted.period_us
+        return new
+    period = limit.period_us if new is None else new.period_us
     return bandwidth(reached, period)

@@ -65,20 +65,20 @@ def problems(flavor: Flavor) -> list[str]:
 
 def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:
     claim, in_ips = claim_specs(flavor.specs), any(v.ips is not None for v in booking.vcpus)
-    wanted = placement(booking)
-    if claim == wanted:
+    expected = placement(booking)
+    if claim == expected:
         if in_ips:
             return ["it claims nothing in Placement: set it with --reference-ips"]
         return []
     if in_ips and CLAIM_KEY in claim:  # the Ips of the reference core are not known here
         ips, refcores = sum(v.ips or 0.0 for v in booking.vcpus), int(claim[CLAIM_KEY]) / 1000
         as_claimed = placement(booking, ips / max(refcores, 1e-3))
-        wanted = {**as_claimed, CLAIM_KEY: claim[CLAIM_KEY]}
+        expected = {**as_claimed, CLAIM_KEY: claim[CLAIM_KEY]}
     if not claim:
         return ["it claims nothing in Placement: two schedulers may give its capacity twice"]
-    different = sorted(k for k in {*claim, *wanted} if claim.get(k) != wanted.get(k))
+    different = sorted(k for k in {*claim, *expected} if claim.get(k) != expected.get(k))
     return [
-        f"{key} is {claim.get(key, 'missing')}, its booking needs {wanted.get(key, 'none')}"
+        f"{key} is {claim.get(key, 'missing')}, its booking needs {expected.get(key, 'none')}"
         for key in different
     ]
 

@@ -117,34 +117,34 @@ class Pcpus:
     """The pCPUs of a host, and what the bookings of its servers leave of them."""
 
     topology: Topology
-    left: FreeCores
+    free: FreeCores
 
 
-Seen = tuple[Host, Pcpus | None]
+HostPcpus = tuple[Host, Pcpus | None]
 
 
-def _hosts(cloud: Cloud, args: argparse.Namespace, log: Any) -> Sequence[Seen]:
+def _hosts(cloud: Cloud, args: argparse.Namespace, log: Any) -> Sequence[HostPcpus]:
     """Enabled hosts with an agent, and their pCPUs where these are known."""
     hosts = [h for h in read_hosts(cloud) if h.enabled and args.host in (None, h.node)]
     if not hosts:
         log.warning(NO_HOSTS)
         return []
-    measured = prometheus(cloud, args, log)
-    coefficients = by_host(measured, [h.node for h in hosts], COEFFICIENT, "core_type")
-    booked: dict[str, list[Demand]] = {host.node: [] for host in hosts}
+    metrics = prometheus(cloud, args, log)
+    coefficients = by_host(metrics, [h.node for h in hosts], COEFFICIENT, "core_type")
+    demands: dict[str, list[Demand]] = {host.node: [] for host in hosts}
     for server in cloud.servers(all_projects=True):
         booking = bookings.in_refcores(server.flavor)
-        if booking is not None and server.node in booked:
-            booked[server.node] += _demands(booking, server.id)
-    seen = [(host, _pcpus(host, coefficients, booked[host.node])) for host in hosts]
-    if missing := [host.node for host, pcpus in seen if pcpus is None]:
+        if booking is not None and server.node in demands:
+            demands[server.node] += _demands(booking, server.id)
+    pairs = [(host, _pcpus(host, coefficients, demands[host.node])) for host in hosts]
+    if missing := [host.node for host, pcpus in pairs if pcpus is None]:
         log.warning(
             "the pCPUs of %s are not known, so fragments count as free: "
             "Prometheus has no %s of its agent",
             ", ".join(missing),
             COEFFICIENT,
         )
-    return seen
+    return pairs
 
 
 def _demands(booking: Booking, server: str = "") -> list[Demand]:
@@ -156,11 +156,11 @@ def _demands(booking: Booking, server: str = "") -> list[Demand]:
     ]
 
 
-def _capacity(flavor: Flavor, hosts: Sequence[Seen]) -> Capacity:
+def _capacity(flavor: Flavor, hosts: Sequence[HostPcpus]) -> Capacity:
     booking = flavor.booking
     by_host = {
-        seen[0].node: Fits(0, INVALID) if booking is None else fits(flavor, booking, *seen)
-        for seen in hosts
+        host.node: Fits(0, INVALID) if booking is None else fits(flavor, booking, host, pcpus)
+        for host, pcpus in hosts
     }
     return Capacity(flavor, by_host)
 
@@ -187,23 +187,23 @@ def fits(flavor: Flavor, booking: Booking, host: Host, pcpus: Pcpus | None) -> F
     in_refcores = bookings.in_refcores(flavor)
     if pcpus is None or in_refcores is None or not booking.booked:
         return fewest
-    left, server = pcpus.left, _demands(in_refcores)
+    free, server = pcpus.free, _demands(in_refcores)
     for count in range(fewest.servers):
-        packing = place(server, pcpus.topology, left)
+        packing = place(server, pcpus.topology, free)
         if not packing.complete:
             return Fits(count, FRAGMENTS)
-        left = packing.free
+        free = packing.free
     return fewest
 
 
 def _may_claim(flavor: Flavor, booking: Booking, offer: Offer) -> bool:
     """Whether a core type has the traits that the flavor requires."""
-    counted = offer.counts_ips or all(v.ips is None for v in booking.vcpus)
-    return counted and booking.core_type in (None, offer.core_type)
+    supported = offer.counts_ips or all(v.ips is None for v in booking.vcpus)
+    return supported and booking.core_type in (None, offer.core_type)
 
 
 def _pcpus(
-    host: Host, coefficients: Mapping[tuple[str, str], float], booked: Sequence[Demand]
+    host: Host, coefficients: Mapping[tuple[str, str], float], demands: Sequence[Demand]
 ) -> Pcpus | None:
     """The pCPUs of a host, from what Placement knows.
 
@@ -222,4 +222,4 @@ def _pcpus(
     topology = Topology(tuple(core_types), tuple(pcpus), core_types[0].name, "Placement")
     total = sum(o.total for o in host.offers)
     reserved = sum(o.reserved for o in host.offers) / total if total else 0.0
-    return Pcpus(topology, place(booked, topology, free_cores.empty(topology, reserved)).free)
+    return Pcpus(topology, place(demands, topology, free_cores.empty(topology, reserved)).free)

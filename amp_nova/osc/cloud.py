@@ -80,7 +80,7 @@ class Prometheus:
             return []
 
 
-Named = TypeVar("Named", Flavor, Server)
+Resource = TypeVar("Resource", Flavor, Server)
 
 
 class Cloud:
@@ -99,14 +99,14 @@ class Cloud:
 
     def flavor(self, name: str) -> Flavor:
         """The flavor of this name or id."""
-        return _named(name, self.flavors(), "flavor", "openstack amp flavor list")
+        return _find(name, self.flavors(), "flavor", "openstack amp flavor list")
 
     def servers(self, *, all_projects: bool = False, project: str | None = None) -> list[Server]:
         """The servers of the caller's project, of all projects, or of one by its id, by name."""
-        wanted = {"all_tenants": "1"} if all_projects or project else {}
+        filters = {"all_tenants": "1"} if all_projects or project else {}
         if project is not None:
-            wanted["project_id"] = project
-        servers = self._pages("/servers/detail", wanted, "servers")
+            filters["project_id"] = project
+        servers = self._pages("/servers/detail", filters, "servers")
         return sorted((_server(s) for s in servers), key=lambda s: (s.name, s.id))
 
     def project(self, name: str, domain: str | None = None) -> str:
@@ -123,7 +123,7 @@ class Cloud:
     def server(self, name: str, *, all_projects: bool = False) -> Server:
         """The server of this name or id."""
         servers = self.servers(all_projects=all_projects)
-        return _named(name, servers, "server", "openstack amp server list --all-projects")
+        return _find(name, servers, "server", "openstack amp server list --all-projects")
 
     def set_specs(self, flavor: Flavor, specs: Mapping[str, str]) -> None:
         """Add or change extra specs in one request, so that all of them or none are written."""
@@ -150,23 +150,23 @@ class Cloud:
         return Prometheus(session, address, authenticated=url is None) if address else None
 
     def capacity(self, server: str, url: str | None) -> dict[str, Any]:
-        """What amp-nova-vendordata tells the owner of a server; if nothing, why is logged.
+        """What amp-nova-vendordata returns to the owner of a server; if nothing, logs the reason.
 
         It is the one at ``url``, or else in the catalogue, if any. It gets the caller's token.
         """
-        address, told = self._address("--url", url, "amp-capacity"), {}
+        address, figures = self._address("--url", url, "amp-capacity"), {}
         if address is None:
             return {}
         try:
             path = f"{address}/v1/servers/{server}"
             answer = self._connection.session.get(path, timeout=TIMEOUT_S, raise_exc=False)
-            told = _decoded(answer, "amp-nova-vendordata")
-            problem: object = "it has no figures at the moment"
+            figures = _decoded(answer, "amp-nova-vendordata")
+            problem: object = "nothing was measured recently"
         except (ClientException, CommandError, ValueError) as exc:
             problem = exc
-        if not told:
-            LOG.warning("amp-nova-vendordata tells nothing of this server: %s", problem)
-        return told
+        if not figures:
+            LOG.warning("amp-nova-vendordata has no figures for this server: %s", problem)
+        return figures
 
     def _address(self, option: str, url: str | None, service_type: str) -> str | None:
         """The address that the option gives, or else the one in the catalogue, if any."""
@@ -177,14 +177,14 @@ class Cloud:
             return url.rstrip("/")
         config = self._connection.config
         try:
-            found: str | None = self._connection.session.get_endpoint(
+            endpoint: str | None = self._connection.session.get_endpoint(
                 service_type=service_type,
                 interface=config.get_interface(service_type),
                 region_name=config.get_region_name(service_type),
             )
         except EndpointNotFound:
             return None
-        return found.rstrip("/") if found else None
+        return endpoint.rstrip("/") if endpoint else None
 
     def _nova(self, method: str, path: str, **more: Any) -> Any:
         answer = getattr(self._connection.compute, method)(path, microversion=NOVA_VERSION, **more)
@@ -200,7 +200,7 @@ class Cloud:
         return items
 
 
-def _named(name: str, candidates: Sequence[Named], kind: str, remedy: str) -> Named:
+def _find(name: str, candidates: Sequence[Resource], kind: str, remedy: str) -> Resource:
     """The one candidate of this id or name; ``ConfigInvalid`` if there is not exactly one."""
     matches = [c for c in candidates if c.id == name] or [c for c in candidates if c.name == name]
     if len(matches) == 1:

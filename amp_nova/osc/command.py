@@ -13,7 +13,7 @@ ADDRESS = "AMP_PROMETHEUS_URL"
 
 
 class _Command(AmpCommand):
-    """A command with the services that it asks."""
+    """A command with the services that it queries."""
 
     @property
     def cloud(self) -> Cloud:
@@ -46,7 +46,7 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 
 def prometheus(cloud: Cloud, args: argparse.Namespace, log: Any) -> Prometheus | None:
-    """The Prometheus to ask for measured values; logs a warning if there is none (``None``)."""
+    """The Prometheus to query for measured values; logs a warning if there is none (``None``)."""
     source = cloud.prometheus(args.prometheus)
     if source is None:
         log.warning("no measured values: give --prometheus URL, or register it in the catalogue")

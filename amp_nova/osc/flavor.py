@@ -93,16 +93,16 @@ class SetFlavor(Command):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Print nothing, as ``openstack flavor set`` does; warn of what cannot be meant."""
         flavor = self.cloud.flavor(parsed_args.flavor)
-        given = pairs("extra spec", [*parsed_args.specs, *parsed_args.property])
-        if not given:
+        properties = pairs("extra spec", [*parsed_args.specs, *parsed_args.property])
+        if not properties:
             raise BookingInvalid("nothing is set: give KEY=VALUE, such as amp:pref_core=0.5")
-        if foreign := [key for key in given if not key.startswith(f"{NAMESPACE}:")]:
+        if foreign := [key for key in properties if not key.startswith(f"{NAMESPACE}:")]:
             raise BookingInvalid(f"{foreign[0]!r} is not allowed: write {NAMESPACE}:NAME=VALUE")
-        own = {**bookings.own_specs(flavor.specs), **given}
-        wanted = with_claim(flavor, own, parsed_args)
-        for remark in remarks(parse(wanted, flavor.vcpus)):
+        own = {**bookings.own_specs(flavor.specs), **properties}
+        specs = with_claim(flavor, own, parsed_args)
+        for remark in remarks(parse(specs, flavor.vcpus)):
             self.log.warning("%s", remark)
-        write(self.cloud, flavor, wanted)
+        write(self.cloud, flavor, specs)
 
 
 class UnsetFlavor(Command):
@@ -127,8 +127,8 @@ class UnsetFlavor(Command):
             has = ", ".join(own) or f"no {NAMESPACE}: keys"
             raise BookingInvalid(f"flavor {flavor.name!r} has no {unknown[0]!r}: it has {has}")
         removed = set(own) if parsed_args.all else set(parsed_args.keys)
-        left = {key: value for key, value in own.items() if key not in removed}
-        write(self.cloud, flavor, with_claim(flavor, left, parsed_args))
+        remaining = {key: value for key, value in own.items() if key not in removed}
+        write(self.cloud, flavor, with_claim(flavor, remaining, parsed_args))
 
 
 def add_claim(parser: argparse.ArgumentParser) -> None:
@@ -152,14 +152,14 @@ def with_claim(flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace)
         for key, value in flavor.specs.items()
         if key not in bookings.own_specs(flavor.specs) and key not in claim_specs(flavor.specs)
     }
-    wanted = {**others, **own}
-    return {**wanted, **_claim(wanted, flavor.vcpus, args)}
+    specs = {**others, **own}
+    return {**specs, **_claim(specs, flavor.vcpus, args)}
 
 
-def write(cloud: Cloud, flavor: Flavor, wanted: Mapping[str, str]) -> None:
-    """Make ``wanted`` the extra specs of the flavor: set what differs, and remove the rest."""
-    cloud.set_specs(flavor, {k: v for k, v in wanted.items() if flavor.specs.get(k) != v})
-    for key in sorted(flavor.specs.keys() - wanted.keys()):
+def write(cloud: Cloud, flavor: Flavor, specs: Mapping[str, str]) -> None:
+    """Make ``specs`` the extra specs of the flavor: set what differs, and remove the rest."""
+    cloud.set_specs(flavor, {k: v for k, v in specs.items() if flavor.specs.get(k) != v})
+    for key in sorted(flavor.specs.keys() - specs.keys()):
         cloud.unset_spec(flavor, key)
 
 

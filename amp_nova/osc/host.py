@@ -133,10 +133,10 @@ class ListHost(Lister):
         hosts = read_hosts(self.cloud)
         if not hosts:
             self.log.warning(NO_HOSTS)
-        measured = prometheus(self.cloud, parsed_args, self.log) if hosts else None
+        metrics = prometheus(self.cloud, parsed_args, self.log) if hosts else None
         nodes = [host.node for host in hosts]
-        coefficients = by_host(measured, nodes, COEFFICIENT, "core_type")
-        delivered = by_host(measured, nodes, DELIVERED)
+        coefficients = by_host(metrics, nodes, COEFFICIENT, "core_type")
+        delivered = by_host(metrics, nodes, DELIVERED)
         titles = ("Host", "State", "Core Type", "Coefficient", "Capacity", "Claimed", "Free")
         rows = [
             (
@@ -173,10 +173,10 @@ class ShowHost(ShowOne):
         if host is None:
             others = ", ".join(hosts) or NO_HOSTS
             raise ConfigInvalid(f"no host {parsed_args.host!r} has an agent's providers: {others}")
-        measured = prometheus(self.cloud, parsed_args, self.log)
+        metrics = prometheus(self.cloud, parsed_args, self.log)
 
         def value(expression: str, label: str = "") -> dict[str, float]:
-            values = by_host(measured, [host.node], expression, label)
+            values = by_host(metrics, [host.node], expression, label)
             return {name: number for (_, name), number in values.items()}
 
         shortfall = value(

@@ -66,20 +66,20 @@ class ScsFlavor(Lister):
     def _row(
         self, flavor: Flavor, sizes: CoreSizes, args: argparse.Namespace
     ) -> tuple[object, ...]:
-        promised = scs.cpu_type(flavor.name, flavor.specs)
+        cpu_type = scs.cpu_type(flavor.name, flavor.specs)
         try:
             own, reason = scs.keeping(flavor.name, flavor.specs, flavor.vcpus, sizes)
-            wanted = with_claim(flavor, own, args)
+            specs = with_claim(flavor, own, args)
         except BookingInvalid as exc:
             self.status = 1
-            return flavor.name, flavor.vcpus, promised, None, "refused", str(exc)
+            return flavor.name, flavor.vcpus, cpu_type, None, "refused", str(exc)
         result = "unchanged"
-        if wanted != flavor.specs:
+        if specs != flavor.specs:
             result = "would be set" if args.dry_run else "set"
             if not args.dry_run:
-                write(self.cloud, flavor, wanted)
-        booking = bookings.described(parse(wanted, flavor.vcpus))
-        return flavor.name, flavor.vcpus, promised, booking, result, reason
+                write(self.cloud, flavor, specs)
+        booking = bookings.described(parse(specs, flavor.vcpus))
+        return flavor.name, flavor.vcpus, cpu_type, booking, result, reason
 
 
 def _promises(flavor: Flavor) -> bool:

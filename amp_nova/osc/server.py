@@ -46,10 +46,10 @@ class ListServer(Lister):
         if project is not None:
             project = self.cloud.project(project, parsed_args.project_domain)
         servers = self.cloud.servers(all_projects=parsed_args.all_projects, project=project)
-        measured = prometheus(self.cloud, parsed_args, self.log)
-        refcores = by_label(measured, "resource", DELIVERED_REFCORES)
-        ips = by_label(measured, "resource", DELIVERED_IPS)
-        ratios = by_label(measured, "resource", DELIVERED_RATIO)
+        metrics = prometheus(self.cloud, parsed_args, self.log)
+        refcores = by_label(metrics, "resource", DELIVERED_REFCORES)
+        ips = by_label(metrics, "resource", DELIVERED_IPS)
+        ratios = by_label(metrics, "resource", DELIVERED_RATIO)
         titles = ("ID", "Name", "Status", "Host", "Flavor", "Booking")
         rows = []
         for server in servers:
@@ -95,18 +95,20 @@ class ShowServer(ShowOne):
         """Field names and values."""
         server = self.cloud.server(parsed_args.server, all_projects=parsed_args.all_projects)
         booking = server.flavor.booking
-        told = {} if parsed_args.all_projects else self.cloud.capacity(server.id, parsed_args.url)
-        if told:  # owners need no Prometheus
-            measured = self.cloud.prometheus(parsed_args.prometheus)
+        figures = (
+            {} if parsed_args.all_projects else self.cloud.capacity(server.id, parsed_args.url)
+        )
+        if figures:  # owners need no Prometheus
+            metrics = self.cloud.prometheus(parsed_args.prometheus)
         else:
-            measured = prometheus(self.cloud, parsed_args, self.log)
+            metrics = prometheus(self.cloud, parsed_args, self.log)
         claimed: dict[str, float] = {}
         with contextlib.suppress(Forbidden):  # Placement is for administrators
             claimed = claimed_by(self.cloud, server.id)
         this = f'{{resource="{server.id}"}}'
 
         def value(metric: str, label: str) -> DictColumn:
-            values = by_label(measured, label, f"sum by ({label}) ({metric})")
+            values = by_label(metrics, label, f"sum by ({label}) ({metric})")
             return DictColumn({name: short(number) for name, number in sorted(values.items())})
 
         fields = {
@@ -129,6 +131,6 @@ class ShowServer(ShowOne):
             "cpu_seconds_last_hour": value(
                 f"increase(amp_instance_cpu_seconds_total{this}[1h])", "core_type"
             ),
-            **told,
+            **figures,
         }
         return tuple(fields), tuple(fields.values())

@@ -39,13 +39,13 @@ class Application:
     """Answers ``POST /v1/vendordata`` of Nova and ``GET /v1/servers/{id}`` of an owner."""
 
     def __init__(self, conf: Any, figures: Callable[[str, str], dict[str, Any]]) -> None:
-        """``figures``: what is known of a server of a project."""
+        """``figures``: those of a server of a project."""
         self._conf, self._figures, self._session = conf, figures, Session()
 
     def __call__(
         self, request: dict[str, Any], start: Callable[[str, list[tuple[str, str]]], object]
     ) -> Iterable[bytes]:
-        """Answer with a JSON object, which is empty if there is nothing to tell."""
+        """Answer with a JSON object, which is empty if there are no figures."""
         status, answer = HTTPStatus.OK, {}
         try:
             answer = self._answer(request)
@@ -74,10 +74,10 @@ class Application:
         if not re.fullmatch("[0-9]{1,9}", length) or int(length) > BODY_BYTES_MAX:
             raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         try:
-            asked = msgspec.json.decode(request["wsgi.input"].read(int(length)), type=_Request)
+            body = msgspec.json.decode(request["wsgi.input"].read(int(length)), type=_Request)
         except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
             raise _Refused(HTTPStatus.BAD_REQUEST) from exc
-        return self._figures(asked.server, asked.project)
+        return self._figures(body.server, body.project)
 
     def _own_project(self, request: Mapping[str, Any], server: str) -> str:
         """The project of the token, if the server is in it and Nova shows it to the user."""
@@ -85,11 +85,11 @@ class Application:
         if not re.fullmatch(_PROJECT, project):  # a token of a domain or of the system
             raise _Refused(HTTPStatus.FORBIDDEN)
         try:
-            reply = self._shown(request, server)
-            seen = reply.json()["server"] if reply.status_code == HTTPStatus.OK else {}
-            owned = (seen.get("id"), seen.get("tenant_id")) == (server, project)
+            reply = self._show_server(request, server)
+            details = reply.json()["server"] if reply.status_code == HTTPStatus.OK else {}
+            owned = (details.get("id"), details.get("tenant_id")) == (server, project)
         except (ClientException, AttributeError, LookupError, TypeError, ValueError) as exc:
-            LOG.warning("Nova cannot be asked about a server: %s", exc)
+            LOG.warning("cannot get a server from Nova: %s", exc)
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE) from exc
         if reply.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -97,7 +97,7 @@ class Application:
             raise _Refused(HTTPStatus.NOT_FOUND)
         return project
 
-    def _shown(self, request: Mapping[str, Any], server: str) -> Any:
+    def _show_server(self, request: Mapping[str, Any], server: str) -> Any:
         """Nova's reply to the user: the filter's own plugin would add this service's token."""
         keystone = self._conf.keystone_authtoken
         nova = request["keystone.token_auth"].get_endpoint(

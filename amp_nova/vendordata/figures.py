@@ -14,7 +14,7 @@ from msgspec import Struct
 
 WINDOW_S = 300
 GAP_S = 90.0
-"""Nothing is known of what lies between two samples that are further apart."""
+"""Samples that are further apart than this have a gap between them, which is left out."""
 _REFERENCE = "instance_reference_cpu_seconds_total"
 _CPU = "instance_cpu_seconds_total"
 _SHORTFALL = "instance_shortfall_refcore_seconds_total"
@@ -24,7 +24,7 @@ _NEIGHBOURS = ("contention", "smt")
 """Causes of a shortfall that are neighbours; all others are the host's."""
 
 Samples = Sequence[tuple[float, float]]
-Found = Mapping[tuple[str, str, str], Samples]
+SamplesBySeries = Mapping[tuple[str, str, str], Samples]
 """By scrape target, metric without its prefix, and the value of the metric's own label."""
 
 
@@ -49,40 +49,40 @@ def queries(server: str, project: str) -> tuple[str, str]:
 
 
 def figures(series: Sequence[Series], coefficients: Sequence[Series]) -> dict[str, Any]:
-    """What is known, by name; ``measured_s`` is the time of the last sample. Empty if nothing is.
+    """The figures by name; ``measured_s`` is the time of the last sample. Empty if nothing is.
 
     A server that moved has series of two hosts: those of the last sample say what is in force.
     """
-    found = _found(series)
-    if not found:
+    by_series = _by_series(series)
+    if not by_series:
         return {}
-    target = max(found, key=lambda key: found[key][-1][0])[0]
-    here = {key[1:]: samples for key, samples in found.items() if key[0] == target}
-    known = _means(found)
+    target = max(by_series, key=lambda key: by_series[key][-1][0])[0]
+    here = {key[1:]: samples for key, samples in by_series.items() if key[0] == target}
+    values = _means(by_series)
     for (name, _), samples in here.items():
         if name.startswith(("instance_booked_", "instance_delivered_")):
             quantity = name.removeprefix("instance_").replace("delivered", "last_delivered")
-            known[quantity] = samples[-1][1]
+            values[quantity] = samples[-1][1]
     core_type = _core_type(here)
     for each in coefficients:
         if (each.metric.get("instance"), each.metric.get("core_type")) == (target, core_type):
-            known["coefficient"] = float(each.value[1])
-    finite = {name: float(f"{v:.5g}") for name, v in known.items() if math.isfinite(v)}
+            values["coefficient"] = float(each.value[1])
+    finite = {name: float(f"{v:.5g}") for name, v in values.items() if math.isfinite(v)}
     at_s = max(samples[-1][0] for samples in here.values())
     return {"measured_s": at_s, **finite, **({"current_core_type": core_type} if core_type else {})}
 
 
-def _found(series: Sequence[Series]) -> Found:
+def _by_series(series: Sequence[Series]) -> SamplesBySeries:
     """Samples that are numbers; of a target that is scraped twice, the longer series."""
-    found: dict[tuple[str, str, str], Samples] = {}
+    by_series: dict[tuple[str, str, str], Samples] = {}
     for each in series:
         labels = each.metric
         own = next((labels[k] for k in ("core_type", "cause") if k in labels), "")
         key = labels.get("instance", ""), labels.get("__name__", "").removeprefix("amp_"), own
         samples = [(at_s, v) for at_s, text in each.values if math.isfinite(v := float(text))]
-        if len(samples) > len(found.get(key, ())):
-            found[key] = samples
-    return found
+        if len(samples) > len(by_series.get(key, ())):
+            by_series[key] = samples
+    return by_series
 
 
 def _steps(samples: Samples) -> Iterator[tuple[float, float]]:
@@ -92,10 +92,10 @@ def _steps(samples: Samples) -> Iterator[tuple[float, float]]:
             yield value - before if value >= before else value, at_s - before_s
 
 
-def _means(found: Found) -> dict[str, float]:
+def _means(by_series: SamplesBySeries) -> dict[str, float]:
     """Means over the seconds that were observed, on whichever host."""
     window_s, grown = 0.0, defaultdict[str, float](float)
-    for (_, name, label), samples in found.items():
+    for (_, name, label), samples in by_series.items():
         amount = sum(amount for amount, _ in _steps(samples))
         if name == _REFERENCE:
             grown["delivered_refcores"] += amount
@@ -113,8 +113,8 @@ def _means(found: Found) -> dict[str, float]:
 
 def _core_type(here: Mapping[tuple[str, str], Samples]) -> str | None:
     """The core type that it used most between the last two samples, or else so far."""
-    used = {}
+    usage = {}
     for (name, core_type), samples in here.items():
         if name == _CPU:
-            used[core_type] = (sum(a for a, _ in _steps(samples[-2:])), samples[-1][1])
-    return max(used, key=lambda name: used[name]) if used else None
+            usage[core_type] = (sum(a for a, _ in _steps(samples[-2:])), samples[-1][1])
+    return max(usage, key=lambda name: usage[name]) if usage else None

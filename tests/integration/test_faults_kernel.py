@@ -79,7 +79,7 @@ def test_a_removed_lease(here, record_property):
     Watch(record_property).until(
         lambda: here.controlled() and lease.remaining_s(here.state_path), "control with a lease"
     )
-    assert "was removed or replaced; a new one is taken" in here.log.read_text()
+    assert "was removed or replaced; taking a new one" in here.log.read_text()
 
 
 def test_a_single_cycle_beside_the_service_and_without_it(here):
@@ -193,7 +193,7 @@ def test_exhausted_descriptors(here, record_property):
     here.typed.set("cpu.cfs_quota_us", -1)
     until(here.bookings_hold, PATIENCE_S, "the guard's repair")
     assert here.process.poll() is None
-    assert here.log.read_text().count("nothing changes until that is over") == 1
+    assert here.log.read_text().count("no changes are made until a cycle succeeds") == 1
     assert "Traceback" not in here.log.read_text()
 
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)

@@ -48,7 +48,12 @@ def test_parameters_are_read_from_text(installed):
 @pytest.mark.parametrize(
     ("name", "params", "error", "said"),
     [
-        ("nonesuch", {}, PolicyNotFound, "no policy 'nonesuch' is installed; known: adjustable"),
+        (
+            "nonesuch",
+            {},
+            PolicyNotFound,
+            "no policy 'nonesuch' is installed; choose one of adjustable",
+        ),
         ("broken", {}, PolicyNotFound, "'broken' cannot be loaded: no module named numpy"),
         ("adjustable", {"fairness": "1"}, ConfigInvalid, "it has fair_ratio, rounds, strict"),
         ("adjustable", {"name": "x"}, ConfigInvalid, "no parameter 'name'"),

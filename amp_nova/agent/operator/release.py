@@ -43,9 +43,9 @@ class _Writer(Protocol):
 
 @dataclass(slots=True)
 class _Host:
-    """What is known of this host: its records and, if libvirt answers, its domains.
+    """This host: its records and, if libvirt answers, its domains.
 
-    ``absent``: why the domains are not known; ``moved``: for each instance whose I/O threads the
+    ``absent``: why the domains are missing; ``moved``: for each instance whose I/O threads the
     agent moved, their homes by thread ID.
     """
 
@@ -58,8 +58,8 @@ class _Host:
 
     def names(self) -> dict[str, tuple[str, str]]:
         """Libvirt name and Nova name by UUID."""
-        found_here = {u: (r.domain.name, r.domain.display_name) for u, r in self.here.items()}
-        return {u: (d.name, d.display_name) for u, d in self.recorded.items()} | found_here
+        present = {u: (r.domain.name, r.domain.display_name) for u, r in self.here.items()}
+        return {u: (d.name, d.display_name) for u, d in self.recorded.items()} | present
 
 
 def release(
@@ -75,11 +75,11 @@ def release(
     changes: list[str] = []
     with locks.locked(state_path, locks.CYCLE, wait_s=locks.WAIT_S):
         host, left = _observe(conf)
-        known_names = host.names()
+        domain_names = host.names()
         for uuid in _chosen(instances, host):
             made, failed, managed = _restore(host, uuid, dry_run=True)
             if managed or instances is not None:
-                names.append(known_names[uuid][0])
+                names.append(domain_names[uuid][0])
                 # Pause first: libvirt sends a running agent an event for every change.
                 left += [] if dry_run else _exclude(state_path, uuid, host)
             if not dry_run:
@@ -100,7 +100,7 @@ def undo(
 ) -> tuple[list[str], list[str]]:
     """Restore these recorded instances without a pause, as an agent that only observes does.
 
-    ``forget`` is called for each that is as it was found. Returns changes and leftovers.
+    ``forget`` is called for each that is restored completely. Returns changes and leftovers.
     """
     changes, left = list[str](), list[str]()
     with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
@@ -115,7 +115,7 @@ def undo(
 
 
 def _observe(conf: cfg.ConfigOpts) -> tuple[_Host, list[str]]:
-    """What is known of this host, and a sentence for each part that cannot be known."""
+    """This host, and a sentence for each part of it that cannot be read."""
     host, left, state_path = _Host(), [], Path(conf.agent.state_path)
     for resource, domain in record.load_all(state_path / record.FOLDER):
         if isinstance(domain, Exception):
@@ -126,17 +126,17 @@ def _observe(conf: cfg.ConfigOpts) -> tuple[_Host, list[str]]:
         from amp_nova.agent import wiring
 
         sensor = wiring.make_sensor(conf)
-        seen = sensor.observe()
+        observation = sensor.observe()
     except ImportError:
         host.absent = "libvirt's Python binding is missing: install amp-nova[agent]"
     except AmpError as exc:
         host.absent = exc.advised
     else:
-        host.here = {r.domain.resource: r for r in seen.domains}
+        host.here = {r.domain.resource: r for r in observation.domains}
         host.writer = wiring.make_writer(conf, sensor)
         if wiring.io_marker(conf).exists():
             io_host = wiring.make_io_host(conf, sensor)
-            host.io_host, host.moved = io_host, io_host.moved(seen.topology)
+            host.io_host, host.moved = io_host, io_host.moved(observation.topology)
     if host.absent and (state_path / "io.moved").exists():
         left.append(f"I/O threads that were moved stay where they are: {host.absent}")
     return host, left
@@ -177,9 +177,9 @@ def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[
     managed = uuid in host.moved
     through_libvirt = reading is not None and host.writer is not None and host.writer.in_definition
     if domain is not None and not through_libvirt:
-        done = restore(domain, original, dry_run=dry_run)
-        changes, left = done.changes, done.left
-        managed |= done.vcpus or any(v.safe.limits for v in domain.vcpus.values())
+        result = restore(domain, original, dry_run=dry_run)
+        changes, left = result.changes, result.left
+        managed |= result.vcpus or any(v.safe.limits for v in domain.vcpus.values())
     elif reading is not None and host.writer is not None:
         changes, left = host.writer.undo(reading, dry_run=dry_run)
         managed |= _changed(reading) or domain is not None

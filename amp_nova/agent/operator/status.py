@@ -168,15 +168,16 @@ def describe(cycle: Cycle) -> list[str]:
     names = {d.domain.resource: d.domain.name for d in cycle.observation.domains}
     lines = []
     for change in cycle.changes.vcpus:
-        failed = cycle.outcome.failures.get(change.key)
+        failure = cycle.outcome.failures.get(change.key)
         lines.append(
             f"{names[change.key[0]]} vCPU {change.key[1]}: "
             f"{', '.join(map(described, change.steps))} ({change.reason})"
-            + (f" FAILED: {failed.message}" if failed else "")
+            + (f" FAILED: {failure.message}" if failure else "")
         )
     for uuid, weight in cycle.changes.cpu_weights.items():
-        failed = cycle.outcome.weight_failures.get(uuid)
+        failure = cycle.outcome.weight_failures.get(uuid)
         lines.append(
-            f"{names[uuid]}: CPU weight {weight}" + (f" FAILED: {failed.message}" if failed else "")
+            f"{names[uuid]}: CPU weight {weight}"
+            + (f" FAILED: {failure.message}" if failure else "")
         )
     return lines

@@ -196,15 +196,15 @@ def slowdown_of(record: DomainRecord, topology: Topology) -> float | None:
 def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = True) -> HostReport:
     """The host report of a cycle."""
     bookable = info.bookable_of(cycle.topology)
-    read = {d.domain.resource: d.vcpus for d in cycle.domains}
+    records = {d.domain.resource: d.vcpus for d in cycle.domains}
     return HostReport(
         origin,
         for_admission(cycle.topology, info.smt),
         bookable,
         info.reserve_ratio,
         tuple(
-            _instance(booking, seen, bookable, read.get(seen.domain.resource, ()))
-            for seen, booking in _bookings(cycle)
+            _instance(booking, reading, bookable, records.get(reading.domain.resource, ()))
+            for reading, booking in _bookings(cycle)
         ),
         info.policy,
         healthy,
@@ -227,18 +227,21 @@ def _bookings(cycle: Cycle) -> Iterator[tuple[DomainReading, Booking]]:
 
 
 def _instance(
-    booking: Booking, seen: DomainReading, bookable: frozenset[int], read: Iterable[VcpuRecord]
+    booking: Booking,
+    reading: DomainReading,
+    bookable: frozenset[int],
+    records: Iterable[VcpuRecord],
 ) -> ReportedInstance:
-    domain = seen.domain
+    domain = reading.domain
     # A vCPU that cannot be read keeps its booking: its capacity must not be offered again.
     vcpus = {
         v.index: ReportedVcpu(
-            v.index, v.refcores, v.ips, cpulist.show(seen.allowed.get(v.index) or bookable)
+            v.index, v.refcores, v.ips, cpulist.show(reading.allowed.get(v.index) or bookable)
         )
         for v in booking.vcpus
         if v.kind != "best_effort"
     }
-    vcpus |= {v.reading.index: _vcpu(v) for v in read}
+    vcpus |= {v.reading.index: _vcpu(v) for v in records}
     return ReportedInstance(
         domain.resource,
         tuple(vcpus[index] for index in sorted(vcpus)),

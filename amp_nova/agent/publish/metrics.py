@@ -290,30 +290,30 @@ class Series:
         yield from (row.family((), [((), agent)]) for row in AGENT)
         if cycle is None:
             return
-        seen = snapshot.snapshot(cycle, admits, self._totals)
-        self._totals = seen.totals
+        snap = snapshot.snapshot(cycle, admits, self._totals)
+        self._totals = snap.totals
         yield from (row.family((), [((), cycle)]) for row in CYCLE)
-        yield from (row.family((), [((), seen)]) for row in HOST)
+        yield from (row.family((), [((), snap)]) for row in HOST)
         if io is not None:
             yield from (row.family((), [((), io)]) for row in IO)
         if self._detail != "host":
-            yield from _of_instances(seen)
+            yield from _of_instances(snap)
         if self._detail == "vcpu":
-            yield from _of_vcpus(seen, io)
+            yield from _of_vcpus(snap, io)
 
 
-def _of_instances(seen: Snapshot) -> Iterator[Metric]:
-    yield from (row.family((), [((), seen)]) for row in (*ALL, *SUMS))
-    yield from (row.family(INSTANCE, seen.instances) for row in INSTANCES)
+def _of_instances(snap: Snapshot) -> Iterator[Metric]:
+    yield from (row.family((), [((), snap)]) for row in (*ALL, *SUMS))
+    yield from (row.family(INSTANCE, snap.instances) for row in INSTANCES)
 
 
-def _of_vcpus(seen: Snapshot, io: IoReport | None) -> Iterator[Metric]:
+def _of_vcpus(snap: Snapshot, io: IoReport | None) -> Iterator[Metric]:
     """I/O work is sampled less often than cycles run: instances that are gone are left out."""
-    yield from (row.family((), [((), seen)]) for row in SUMMED)
-    yield from (row.family(VCPU, seen.vcpus) for row in VCPUS)
+    yield from (row.family((), [((), snap)]) for row in SUMMED)
+    yield from (row.family(VCPU, snap.vcpus) for row in VCPUS)
     if io is None:
         return
-    present = {d.domain.resource for _, d in seen.instances}
+    present = {d.domain.resource for _, d in snap.instances}
     domains = [
         ((d.reading.name, d.reading.resource, d.reading.project), d)
         for d in io.domains

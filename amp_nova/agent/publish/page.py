@@ -85,12 +85,12 @@ class InstanceRow:
         ips = sum(v.entitlement.booking.ips or 0.0 for v in self.record.vcpus)
         unit, amount = ("Ips", ips) if ips else ("refcores", self.booked)
         scale = amount / self.booked if self.booked else math.nan if ips else 1.0
-        got = self.delivered * scale
-        now = "?" if math.isnan(got) else figure(got)
+        delivered = self.delivered * scale
+        now = "?" if math.isnan(delivered) else figure(delivered)
         if not self.is_booked:
             return "best effort" if now == "?" else f"{now} {unit}, best effort"
         ratios = [r for v in self.record.vcpus if (r := v.account.last.ratio) is not None]
-        content = got < SHORT_RATIO * amount and ratios and min(ratios) >= SHORT_RATIO
+        content = delivered < SHORT_RATIO * amount and ratios and min(ratios) >= SHORT_RATIO
         return f"{now} of {figure(amount)} {unit}{', all it wanted' if content else ''}"
 
 

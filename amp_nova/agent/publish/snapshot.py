@@ -83,12 +83,12 @@ def snapshot(cycle: Cycle, admits: HostInfo | None, before: Totals) -> Snapshot:
     return Snapshot(cycle, instances, vcpus, admits, before.plus(now, cycle.bookings.keys()))
 
 
-def _counts(seen: Snapshot) -> Iterator[tuple[Labels, float]]:
+def _counts(snap: Snapshot) -> Iterator[tuple[Labels, float]]:
     """Everything that is counted, by instance, vCPU and what is counted."""
-    for (_, resource, _, index, cause), short_ref_s in shortfall(seen).items():
+    for (_, resource, _, index, cause), short_ref_s in shortfall(snap).items():
         yield (resource, index, "shortfall", cause), short_ref_s
-    names = [t.name for t in seen.cycle.topology.core_types]
-    for (_, resource, _, index), vcpu in seen.vcpus:
+    names = [t.name for t in snap.cycle.topology.core_types]
+    for (_, resource, _, index), vcpu in snap.vcpus:
         for name, cpu_s in zip(names, vcpu.account.cpu_s, strict=False):
             yield (resource, index, "cpu", name), cpu_s
         ratios = vcpu.account.ratios
@@ -100,20 +100,20 @@ def _counts(seen: Snapshot) -> Iterator[tuple[Labels, float]]:
 def of_each(read: Callable[[VcpuRecord], float | None]) -> Callable[[Snapshot], Values]:
     """An accessor of all vCPUs, from one of a vCPU."""
 
-    def values(seen: Snapshot) -> Values:
-        return {labels: n for labels, vcpu in seen.vcpus if (n := read(vcpu)) is not None}
+    def values(snap: Snapshot) -> Values:
+        return {labels: n for labels, vcpu in snap.vcpus if (n := read(vcpu)) is not None}
 
     return values
 
 
-def by_instance(read: Callable[[Snapshot], Any], seen: Snapshot) -> Values:
+def by_instance(read: Callable[[Snapshot], Any], snap: Snapshot) -> Values:
     """The sum over the vCPUs of each instance of the ``Values`` that are read.
 
     While a vCPU cannot be read, the sum is unknown: a counter must not fall.
     """
-    unread = {d.domain.resource for d in seen.cycle.observation.domains if d.failure}
+    unread = {d.domain.resource for d in snap.cycle.observation.domains if d.failure}
     sums = defaultdict[Labels, float](float)
-    for labels, number in read(seen).items():
+    for labels, number in read(snap).items():
         if labels[1] not in unread:
             sums[*labels[:3], *labels[4:]] += number
     return sums
@@ -125,41 +125,41 @@ def measurable(vcpu: VcpuRecord) -> bool:
     return booking.refcores is not None or bool(booking.ips and vcpu.reading.counts is not None)
 
 
-def shortfall(seen: Snapshot) -> Values:
+def shortfall(snap: Snapshot) -> Values:
     """Shortfall by cause; one that has taken nothing has no value unless it is ``SUDDEN``."""
     return {
         (*labels, cause): short_ref_s
-        for labels, vcpu in seen.vcpus
+        for labels, vcpu in snap.vcpus
         if measurable(vcpu)
         for cause, short_ref_s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True)
         if short_ref_s or cause in SUDDEN
     }
 
 
-def cpu_seconds(seen: Snapshot) -> Values:
+def cpu_seconds(snap: Snapshot) -> Values:
     """CPU time by core type."""
-    names = [t.name for t in seen.cycle.topology.core_types]
+    names = [t.name for t in snap.cycle.topology.core_types]
     return {
         (*labels, name): cpu_s
-        for labels, v in seen.vcpus
+        for labels, v in snap.vcpus
         if len(v.account.cpu_s) == len(names)
         for name, cpu_s in zip(names, v.account.cpu_s, strict=True)
     }
 
 
-def beyond_booking(seen: Snapshot) -> Values:
+def beyond_booking(snap: Snapshot) -> Values:
     """Capacity used beyond bookings, while they are only observed."""
     return {
         labels: vcpu.account.delivery.beyond_ref_s
-        for labels, vcpu in seen.vcpus
-        if seen.cycle.outcome.observing and vcpu.entitlement.booking.kind != "best_effort"
+        for labels, vcpu in snap.vcpus
+        if snap.cycle.outcome.observing and vcpu.entitlement.booking.kind != "best_effort"
     }
 
 
-def would_throttle(seen: Snapshot) -> Values:
+def would_throttle(snap: Snapshot) -> Values:
     """Time for which vCPUs would be throttled, while bookings are only observed."""
     values: Values = {}
-    for labels, vcpu in seen.vcpus if seen.cycle.outcome.observing else ():
+    for labels, vcpu in snap.vcpus if snap.cycle.outcome.observing else ():
         if vcpu.entitlement.quota is not None:
             delivery = vcpu.account.delivery
             values[*labels, "least"] = delivery.throttled_least_s
@@ -167,12 +167,12 @@ def would_throttle(seen: Snapshot) -> Values:
     return values
 
 
-def undefended_by_cause(seen: Snapshot) -> Mapping[str, float]:
+def undefended_by_cause(snap: Snapshot) -> Mapping[str, float]:
     """vCPUs that enforcement would defend: a cause cost them over 5 % of what they were owed."""
-    if seen.cycle.outcome.observing is None:
+    if snap.cycle.outcome.observing is None:
         return {}
     vcpus = Counter(dict.fromkeys(CAUSES[1:], 0))  # the first one is a limit
-    for _, vcpu in seen.vcpus:
+    for _, vcpu in snap.vcpus:
         account = vcpu.account
         owed_ref_s = account.delivery.owed_ref_s or account.ref_s
         for cause, short_ref_s in zip(CAUSES, account.shortfall_ref_s, strict=True):
@@ -180,16 +180,16 @@ def undefended_by_cause(seen: Snapshot) -> Mapping[str, float]:
     return {cause: vcpus[cause] for cause in CAUSES[1:]}
 
 
-def slowdowns(seen: Snapshot) -> Values:
+def slowdowns(snap: Snapshot) -> Values:
     """Slowdown of best-effort instances."""
-    ratios = ((labels, slowdown_of(d, seen.cycle.topology)) for labels, d in seen.instances)
+    ratios = ((labels, slowdown_of(d, snap.cycle.topology)) for labels, d in snap.instances)
     return {labels: ratio for labels, ratio in ratios if ratio is not None}
 
 
-def problems(seen: Snapshot) -> Values:
+def problems(snap: Snapshot) -> Values:
     """``booking`` if extra specs are invalid, ``host`` if it could not be read completely."""
-    invalid = {r for r, booking in seen.cycle.bookings.items() if booking.problem}
-    reported = [(labels, d.domain.resource in invalid) for labels, d in seen.instances if d.problem]
+    invalid = {r for r, booking in snap.cycle.bookings.items() if booking.problem}
+    reported = [(labels, d.domain.resource in invalid) for labels, d in snap.instances if d.problem]
     return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in reported}
 
 
@@ -206,28 +206,28 @@ def minutes_of_instance(domain: DomainRecord) -> Distribution | None:
     return _minutes(counts, domain.ratios.total, KEPT) if any(counts) else None
 
 
-def minutes_of_host(seen: Snapshot) -> Distribution:
+def minutes_of_host(snap: Snapshot) -> Distribution:
     """The histogram of delivered ratios of all vCPUs."""
-    counts = seen.totals.of("minutes")
+    counts = snap.totals.of("minutes")
     ordered = [counts.get((str(bucket),), 0.0) for bucket in range(len(RATIO_BUCKETS) + 1)]
-    return _minutes(ordered, seen.totals.of("ratios").get((), 0.0), *RATIO_BUCKETS)
+    return _minutes(ordered, snap.totals.of("ratios").get((), 0.0), *RATIO_BUCKETS)
 
 
-def delivered_by_kind(seen: Snapshot) -> Mapping[str, float]:
+def delivered_by_kind(snap: Snapshot) -> Mapping[str, float]:
     """Reference cores delivered to ``booked`` and ``best_effort`` vCPUs."""
     refcores = defaultdict[str, float](float)
-    for _, vcpu in seen.vcpus:
+    for _, vcpu in snap.vcpus:
         if vcpu.account.last.refcores is not None:
             best_effort = vcpu.entitlement.booking.kind == "best_effort"
             refcores["best_effort" if best_effort else "booked"] += vcpu.account.last.refcores
     return refcores
 
 
-def unenforced_by_reason(seen: Snapshot) -> Mapping[str, float]:
+def unenforced_by_reason(snap: Snapshot) -> Mapping[str, float]:
     """vCPUs whose booking is not enforced, by reason; a problem of an instance affects all."""
-    reasons = Counter(reason for _, vcpu in seen.vcpus for reason in unenforced(vcpu))
-    vcpus = {labels: domain.domain.vcpus for labels, domain in seen.instances}
-    for *labels, reason in problems(seen):
+    reasons = Counter(reason for _, vcpu in snap.vcpus for reason in unenforced(vcpu))
+    vcpus = {labels: domain.domain.vcpus for labels, domain in snap.instances}
+    for *labels, reason in problems(snap):
         reasons[reason] += vcpus[*labels]
     return reasons
 
@@ -284,11 +284,11 @@ def in_refcores(cycle: Cycle, domain: DomainReading) -> tuple[float, float, tupl
         key = (domain.domain.resource, vcpu.index)
         entitlement, account = cycle.entitlements[key], cycle.accounts.of(key)
         home, last = entitlement.home, account.last
-        worth, got = entitlement.booking.refcores or 0.0, last.refcores
+        worth, refcores = entitlement.booking.refcores or 0.0, last.refcores
         if entitlement.booking.ips and home.cores is not None and home.core_type is not None:
             worth = home.cores * (cycle.topology.core_type(home.core_type).coefficient or 0.0)
-            got = None if last.ips is None else worth * last.ips / entitlement.booking.ips
+            refcores = None if last.ips is None else worth * last.ips / entitlement.booking.ips
         booked += worth
-        delivered += math.nan if got is None else got
+        delivered += math.nan if refcores is None else refcores
         short = tuple(a + b for a, b in zip(short, account.shortfall_ref_s, strict=True))
     return booked, delivered, short

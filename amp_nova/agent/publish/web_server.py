@@ -93,8 +93,8 @@ class WebServer:
             ConfigInvalid: the address cannot be bound.
         """
         own = (socket.gethostname(), socket.getfqdn(), self._settings.address, "localhost")
-        named = (*own, own[0].partition(".")[0], *self._settings.allowed_hosts)
-        self._names = frozenset(name.lower().rstrip(".") for name in named)
+        names = (*own, own[0].partition(".")[0], *self._settings.allowed_hosts)
+        self._names = frozenset(name.lower().rstrip(".") for name in names)
         address, port = self._settings.address, self._settings.port
         server = Server((address, port), self._answer, numthreads=CONNECTIONS_MAX)
         server.ssl_adapter = self._tls
@@ -326,7 +326,7 @@ class _Tls(Adapter):
 
 def _context(settings: Settings) -> ssl.SSLContext:
     """Certificate and key; with ``client_ca_file``, clients need a certificate that it signed."""
-    named = ("cert_file", "key_file", "client_ca_file")
+    options = ("cert_file", "key_file", "client_ca_file")
     try:
         if not settings.cert_file or not settings.key_file:
             raise ValueError("cert_file and key_file have to be set together")
@@ -337,7 +337,7 @@ def _context(settings: Settings) -> ssl.SSLContext:
             context.load_verify_locations(settings.client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ValueError) as exc:
-        values = ", ".join(f"{name} = {getattr(settings, name)}" for name in named)
+        values = ", ".join(f"{name} = {getattr(settings, name)}" for name in options)
         raise ConfigInvalid(
             f"[exporter] {values} cannot be used: {exc}; correct these, or remove all three to "
             "serve without TLS"

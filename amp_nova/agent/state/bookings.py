@@ -33,13 +33,13 @@ Bookings = Mapping[str, InstanceBooking]
 """Bookings by instance UUID."""
 
 
-def read(before: Bookings, seen: Observation, *, adaptive: bool = False) -> Bookings:
+def read(before: Bookings, observation: Observation, *, adaptive: bool = False) -> Bookings:
     """The bookings of all domains; those of unchanged domains are taken from ``before``.
 
     ``adaptive``: whether own coefficients convert those whose flavor does not say.
     """
     bookings = {}
-    for reading in seen.domains:
+    for reading in observation.domains:
         domain = reading.domain
         booking = before.get(domain.resource)
         if booking is None or (booking.domain is not domain and booking.domain != domain):

@@ -36,17 +36,17 @@ Readings = Mapping[VcpuKey, VcpuReading]
 class RecentDemand:
     """Demand over about the last second, as shares of time.
 
-    ``wanted``: in which a vCPU wanted to run; ``waited``: in which it waited. ``marks``: the last
-    two observations from which demand can be measured, newest first.
+    ``demand_ratios``: in which a vCPU wanted to run; ``wait_ratios``: in which it waited.
+    ``marks``: the last two observations from which demand can be measured, newest first.
     """
 
     marks: tuple[tuple[int, Readings], ...] = ()
-    wanted: Mapping[VcpuKey, float] = field(default_factory=dict)
-    waited: Mapping[VcpuKey, float] = field(default_factory=dict)
+    demand_ratios: Mapping[VcpuKey, float] = field(default_factory=dict)
+    wait_ratios: Mapping[VcpuKey, float] = field(default_factory=dict)
 
     def asleep(self, key: VcpuKey) -> bool:
         """Whether a vCPU hardly wanted to run; false if its demand is unknown."""
-        return self.wanted.get(key, 1.0) < ACTIVE_MIN_RATIO
+        return self.demand_ratios.get(key, 1.0) < ACTIVE_MIN_RATIO
 
     def after(self, now_ns: int, readings: Readings) -> "RecentDemand":
         """The demand as of the observation at ``now_ns``."""
@@ -54,10 +54,10 @@ class RecentDemand:
         if any(time_ns > now_ns for time_ns, _ in marks):  # the clock went back
             marks = ()
         old = tuple(m for m in marks if now_ns - m[0] >= SPAN_S * 1e9)
-        wanted, waited = _measured(old[0], now_ns, readings) if old else ({}, {})
+        demand_ratios, wait_ratios = _measured(old[0], now_ns, readings) if old else ({}, {})
         if old == marks:
             marks = ((now_ns, readings), *marks[:1])
-        return RecentDemand(marks, wanted, waited)
+        return RecentDemand(marks, demand_ratios, wait_ratios)
 
 
 def _measured(
@@ -65,14 +65,14 @@ def _measured(
 ) -> tuple[dict[VcpuKey, float], dict[VcpuKey, float]]:
     since_ns, earlier = since
     passed_ns = now_ns - since_ns
-    wanted, waited = {}, {}
+    demand_ratios, wait_ratios = {}, {}
     for key, now in readings.items():
         before = earlier.get(key)
         if before is not None and now.run_ns >= before.run_ns:
             wait_ns = max(0, now.wait_ns - before.wait_ns)
-            wanted[key] = (now.run_ns - before.run_ns + wait_ns) / passed_ns
-            waited[key] = wait_ns / passed_ns
-    return wanted, waited
+            demand_ratios[key] = (now.run_ns - before.run_ns + wait_ns) / passed_ns
+            wait_ratios[key] = wait_ns / passed_ns
+    return demand_ratios, wait_ratios
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class BookedUse:
 
     def back(self, demand: RecentDemand) -> bool:
         """Whether a vCPU that slept at the last decision wants to run again."""
-        return any(demand.wanted.get(key, 0.0) >= BACK_LEAST_RATIO for key in self.asleep)
+        return any(demand.demand_ratios.get(key, 0.0) >= BACK_LEAST_RATIO for key in self.asleep)
 
 
 def overtaken(
@@ -108,7 +108,7 @@ def overtaken(
         return True
     placed = {**places, **use.awake}
     unplaced = movable.keys() - placed.keys()
-    if any(demand.waited.get(key, 0.0) >= WAIT_LEAST_RATIO for key in unplaced):
+    if any(demand.wait_ratios.get(key, 0.0) >= WAIT_LEAST_RATIO for key in unplaced):
         return True
     sleepers = [key for key in placed if demand.asleep(key)]
     left = {at for key in sleepers if (at := topology.position(placed[key])) is not None}
@@ -116,7 +116,7 @@ def overtaken(
         return False
     for key in placed.keys() & movable.keys():
         at = topology.position(placed[key])
-        if at is None or demand.wanted.get(key, 0.0) < BUSY_LEAST_RATIO:
+        if at is None or demand.demand_ratios.get(key, 0.0) < BUSY_LEAST_RATIO:
             continue
         faster = (topology.core_types[f].name for f in left if f > at)
         if any(movable[key] & topology.pcpus_of(name) for name in faster):
@@ -127,13 +127,13 @@ def overtaken(
 def booked_use(
     before: BookedUse,
     entitlements: Mapping[VcpuKey, Entitlement],
-    wanted: Mapping[VcpuKey, float],
+    demand_ratios: Mapping[VcpuKey, float],
     demand: RecentDemand,
     elapsed_s: float,
 ) -> BookedUse:
     """The use of bookings now.
 
-    ``wanted``: share of the time since the last decision in which each vCPU wanted to run;
+    ``demand_ratios``: share of the time since the last decision in which each vCPU wanted to run;
     ``elapsed_s``: that time.
     """
     cores, awake = {}, {}
@@ -143,7 +143,7 @@ def booked_use(
         if home.pcpu is None or home.cores is None:
             continue
         usual = before.cores.get(key, home.cores)
-        recent = max(wanted.get(key, home.cores), demand.wanted.get(key, 0.0))
+        recent = max(demand_ratios.get(key, home.cores), demand.demand_ratios.get(key, 0.0))
         now = min(home.cores, recent)
         slowly = usual + min(1.0, elapsed_s / USUAL_S) * (now - usual)
         cores[key] = min(home.cores, max(now, slowly))

@@ -39,7 +39,7 @@ class PolicySettings:
 
 
 History = Callable[[VcpuKey, Topology], VcpuView]
-"""What is known of a vCPU: its view, with its total CPU time, and without what this module adds."""
+"""The history of a vCPU: its view, with its total CPU time, and without what this module adds."""
 
 
 class _Now(Struct, frozen=True):
@@ -92,29 +92,33 @@ class PolicyState(Struct, frozen=True):
 def decide(
     state: PolicyState,
     settings: PolicySettings,
-    seen: Observation,
+    observation: Observation,
     entitlements: Entitlements,
     history: History,
 ) -> PolicyState:
     """Ask the policy if an interval is over, or if demand has changed since its last answer."""
     last, interval_ns = state.last, settings.interval_s * 1e9
-    passed_ns = 0 if last.time_ns is None else seen.time_ns - last.time_ns
+    passed_ns = 0 if last.time_ns is None else observation.time_ns - last.time_ns
     due = last.time_ns is None or not 0 <= passed_ns < _EARLY_RATIO * interval_ns
     if isinstance(state.policy, NonePolicy) or not (due or last.early):
         return state
     movable = _movable(entitlements)
     if not movable:
         return state
-    readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+    readings = {(d.domain.resource, v.index): v for d in observation.domains for v in d.vcpus}
     if last.early:
-        state = structs.replace(state, demand=state.demand.after(seen.time_ns, readings))
+        state = structs.replace(state, demand=state.demand.after(observation.time_ns, readings))
     if not due:
-        recent = last.early_ns is not None and 0 <= seen.time_ns - last.early_ns < interval_ns
-        if recent or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
+        recent = (
+            last.early_ns is not None and 0 <= observation.time_ns - last.early_ns < interval_ns
+        )
+        if recent or not overtaken(
+            state.demand, state.use, observation.topology, state.places, movable
+        ):
             return state
-        state = structs.replace(state, last=structs.replace(last, early_ns=seen.time_ns))
-    views = {key: history(key, seen.topology) for key in readings}
-    now = _Now(seen.time_ns, seen.topology, readings, views)
+        state = structs.replace(state, last=structs.replace(last, early_ns=observation.time_ns))
+    views = {key: history(key, observation.topology) for key in readings}
+    now = _Now(observation.time_ns, observation.topology, readings, views)
     return _ask(state, settings, now, entitlements)
 
 
@@ -127,8 +131,8 @@ def _ask(
 ) -> PolicyState:
     elapsed_ns = abs(now.time_ns - (state.last.time_ns or now.time_ns))
     ratios = {key: _ratios(state, key, now) for key in now.readings}
-    wanted = {key: ratio[1] for key, ratio in ratios.items() if ratio is not None}
-    use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_ns / 1e9)
+    demand_ratios = {key: ratio[1] for key, ratio in ratios.items() if ratio is not None}
+    use = booked_use(state.use, entitlements, demand_ratios, state.demand, elapsed_ns / 1e9)
     state = structs.replace(state, use=use)
     view = _view(state, settings, now, entitlements, ratios)
     last = structs.replace(
@@ -255,13 +259,13 @@ def _vcpu(
 ) -> VcpuView:
     key = entitlement.key
     reading, view = now.readings[key], now.history[key]
-    ran, wanted = ratios or (None, None)
+    ran_ratio, demand_ratio = ratios or (None, None)
     return structs.replace(
         view,
         pcpus=reading.pcpus,
         allowed=entitlement.allowed,
-        utilization_ratio=ran,
-        demand_ratio=wanted,
+        utilization_ratio=ran_ratio,
+        demand_ratio=demand_ratio,
         last_pcpu=reading.last_pcpu,
         asleep=state.demand.asleep(key),
         cpu_s=_since(state.last.cpu_s.get(key, ()), view.cpu_s),

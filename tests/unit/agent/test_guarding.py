@@ -58,7 +58,7 @@ def test_a_lost_lease_is_replaced_by_the_next_cycle_which_adopts(guarding, tmp_p
     assert guarding.before()
     assert not guarding.lost()
     assert lease.remaining_s(tmp_path) > 9.0
-    assert f"{tmp_path}/lease was removed or replaced; a new one is taken" in caplog.text
+    assert f"{tmp_path}/lease was removed or replaced; taking a new one" in caplog.text
     assert not guarding.before()
 
 
@@ -86,7 +86,7 @@ def test_no_new_lease_is_taken_while_the_guard_is_at_work(guarding, tmp_path, ca
     guarding.before()
 
     assert not guarding.lost()
-    assert caplog.text.count("no new lease can be taken (another process is changing limits") == 1
+    assert caplog.text.count("cannot take a new lease (another process is changing limits") == 1
     assert f"process {os.getpid()}" in caplog.text
 
 

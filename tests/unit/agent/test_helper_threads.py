@@ -38,7 +38,7 @@ def test_a_thread_that_ends_is_restarted_and_counted(eager, caplog):
 
     assert (thread.status.name, thread.status.restarts) == ("reports", 2)
     assert "a fault" in caplog.text
-    assert "the thread 'reports' ended; it is restarted (1 so far)" in caplog.text
+    assert "the thread 'reports' ended; restarting it (1 so far)" in caplog.text
     assert not thread.hangs
     thread.stop()
     until(lambda: not thread._thread.is_alive())
@@ -105,7 +105,7 @@ def test_an_attempt_is_repeated_until_it_succeeds(eager, caplog):
     assert HelperThread("reports", idle).persist(attempt, "cannot send")
     errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert errors == ["cannot send: the broker is down; retrying until it succeeds"]
-    assert "it succeeded after 3 attempts" in caplog.text
+    assert "succeeded after 3 attempts" in caplog.text
 
 
 def test_attempts_end_with_the_thread():

@@ -189,7 +189,7 @@ def test_questions_are_answered_from_the_last_cycle(setup):
     """An instance by UUID, libvirt name or Nova name; an unknown one is a sentence."""
     setup.node.start(specs=HALF)
     running = Service(setup.conf())
-    unfinished = "the agent has not finished a cycle yet: see its log"
+    unfinished = "the agent has not completed a cycle yet: see its log"
     assert running._answer({"command": "status"}) == {"error": unfinished}
     running.once()
 

@@ -253,5 +253,5 @@ def test_a_dead_exporter_thread_is_restarted_and_counted(agent):
         'amp_thread_last_success_timestamp_seconds{thread="exporter"}',
     ):
         agent.until(lambda sample=sample: sample in agent.metrics(), sample)
-    assert "the thread 'exporter' ended; it is restarted (1 so far)" in agent.log
+    assert "the thread 'exporter' ended; restarting it (1 so far)" in agent.log
     assert agent.stop() == 0

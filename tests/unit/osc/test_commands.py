@@ -172,9 +172,9 @@ def test_the_service_can_be_named(cloud, caplog):
 @pytest.mark.parametrize(
     ("told", "down", "said"),
     [
-        ({}, True, "amp-nova-vendordata tells nothing of this server: connection refused"),
+        ({}, True, "amp-nova-vendordata has no figures for this server: connection refused"),
         ({}, False, "amp-nova-vendordata refused the request (404)"),
-        ({"web-id": {}}, False, "tells nothing of this server: it has no figures at the moment"),
+        ({"web-id": {}}, False, "no figures for this server: nothing was measured recently"),
     ],
     ids=["down", "unknown", "no figures"],
 )

@@ -178,7 +178,7 @@ def test_what_is_not_asked_for_any_more_is_forgotten(fake):
     time.sleep(0.1)
     asked.figures(SERVER, PROJECT)
 
-    assert len(asked._asked) == 1
+    assert len(asked._cache) == 1
 
 
 def test_what_nobody_waits_for_is_not_asked_any_more(fake, monkeypatch):

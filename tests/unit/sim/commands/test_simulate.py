@@ -116,7 +116,7 @@ def test_a_scheduler_in_slots_gives_the_same_kind_of_result(simulate):
         ([ROOT / "nothing.yaml"], "cannot be read: No such file"),
         ([ROOT / "tests"], "cannot be read: Is a directory"),
         (["\0"], "cannot be read"),
-        ([SCENARIO, "--policy", "nonesuch"], "known: a-dwrr, aash, acfs"),
+        ([SCENARIO, "--policy", "nonesuch"], "choose one of a-dwrr, aash, acfs"),
         ([SCENARIO, "--set", "fair_ratio=1"], "no parameter 'fair_ratio'"),
         ([SCENARIO, "--set", "seed"], "write KEY=VALUE"),
         ([SCENARIO, "--set", "seed=1", "--set", "seed=2"], "given twice"),
