@@ -26,13 +26,16 @@ HEAVY = ("cmd2", "libvirt", "msgspec", "oslo_config", "prettytable", "prometheus
 
 
 @pytest.mark.parametrize("words", SUBCOMMANDS, ids=" ".join)
-def test_every_command_explains_itself_with_an_example(words, capsys):
-    """``--help`` exits 0 and shows how the command is typed."""
+def test_every_command_explains_itself_and_has_a_version(words, capsys):
+    """``--help`` shows how it is typed; ``--version`` is the one that the package index knows."""
     with pytest.raises(SystemExit) as stop:
         cli.main([*words, "--help"])
 
     assert stop.value.code == 0
     assert "amp-nova " + " ".join(words) in capsys.readouterr().out.partition("xample")[2]
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--version"])
+    assert capsys.readouterr().out == f"amp-nova {importlib.metadata.version('amp-nova')}\n"
 
 
 def test_the_agent_explains_itself_with_an_example():
@@ -133,15 +136,6 @@ def test_a_misspelt_word_is_named_with_what_was_meant(words, said, capsys):
     out, err = capsys.readouterr()
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert said in err
-
-
-@pytest.mark.parametrize("words", SUBCOMMANDS, ids=" ".join)
-def test_the_version_is_the_installed_one(words, capsys):
-    """``--version`` anywhere names the version that the package index knows."""
-    with pytest.raises(SystemExit):
-        cli.main([*words, "--version"])
-
-    assert capsys.readouterr().out == f"amp-nova {importlib.metadata.version('amp-nova')}\n"
 
 
 def entry_points():

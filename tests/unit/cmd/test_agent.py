@@ -192,11 +192,12 @@ def machine(tmp_path):
     return trees.write(tmp_path / "machine", machines.intel_hybrid(pmus=True))
 
 
-def own(config, machine, **agent):
+def own(config, machine, more="", **agent):
     """A configuration with a machine's files and libvirt's test driver."""
-    path = config(libvirt_uri="test:///default", **agent)
+    path = config(**{"libvirt_uri": "test:///default", **agent})
     with path.open("a") as file:
-        file.write(f"[topology]\nroot = {machine}\ncalibration_file =\n")
+        file.write(f"[topology]\nroot = {machine}\ncalibration_file =\n{more}")
+    path.chmod(0o640)
     return path
 
 
@@ -217,37 +218,27 @@ def test_real_libvirt_binding_is_driven_once(config, machine):
     assert out.startswith("nothing to change\ntest: its threads cannot be read: ")
 
 
-def refused(path, forbid=""):
-    """The one sentence with which the agent does not start: bad input."""
+NOBODY = "qemu+unix:///system?socket=/no/such"
+
+
+@pytest.mark.parametrize(
+    ("agent", "more", "forbid", "said"),
+    [
+        ({}, "[reports]\ntransport_url = x\n", "", "[reports] transport_url is not valid: "),
+        ({"libvirt_uri": NOBODY}, "", "", f"libvirt at {NOBODY}: "),
+        ({}, "", "libvirt", "libvirt's Python binding cannot be loaded ("),
+    ],
+    ids=["bus", "libvirt", "binding"],
+)
+def test_what_the_agent_needs_and_lacks_is_one_sentence(config, machine, agent, more, forbid, said):
+    """--once does not retry; nothing else is printed by the libraries of bus and libvirt."""
+    path = own(config, machine, more, **agent)
+
     status, out, err = real("--config-file", path, "--once", forbid=forbid)
+
     assert (status, out, err.count("\n")) == (2, "", 1)
-    return err
-
-
-def test_an_invalid_bus_is_one_sentence(config, machine):
-    """Without further output of the bus's libraries."""
-    path = own(config, machine)
-    path.write_text(f"{path.read_text()}[reports]\ntransport_url = x\n")
-    path.chmod(0o640)
-
-    assert refused(path).startswith("amp-nova-agent: [reports] transport_url is not valid: ")
-
-
-def test_libvirt_out_of_reach_is_one_sentence(config, machine):
-    """--once does not retry, and the message names the URI."""
-    path = own(config, machine)
-    uri = "qemu+unix:///system?socket=/no/such"
-    path.write_text(path.read_text().replace("test:///default", uri))
-
-    assert refused(path).startswith(f"amp-nova-agent: libvirt at {uri}: ")
-
-
-def test_missing_libvirt_binding_is_one_sentence(config, machine):
-    """The message says what to install."""
-    err = refused(own(config, machine), forbid="libvirt")
-
-    assert err.startswith("amp-nova-agent: libvirt's Python binding cannot be loaded (")
-    assert err.endswith("): install amp-nova[agent]\n")
+    assert err.startswith(f"amp-nova-agent: {said}")
+    assert not forbid or err.endswith("): install amp-nova[agent]\n")
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,6 @@ def test_lines_around_a_table_are_left_out_with_columns(run):
             ("--format", "xml"),
             "invalid choice: 'xml' (choose from 'csv', 'json', 'table', 'val",
         ),
-        (
-            ("--fromat=json",),
-            "unrecognized arguments: --fromat=json; see 'amp-nova topology --h",
-        ),
         (("--end", "bad"), "amp-nova: bad at all\n"),
     ],
 )
