@@ -194,81 +194,65 @@ def machine(tmp_path):
 
 def own(config, machine, more="", **agent):
     """A configuration with a machine's files and libvirt's test driver."""
-    path = config(**{"libvirt_uri": "test:///default", **agent})
+    path = config(libvirt_uri="test:///default", **agent)
     with path.open("a") as file:
-        file.write(f"[topology]\nroot = {machine}\ncalibration_file =\n{more}")
+        file.write(f"[topology]\nroot = {machine}\ncalibration_file =\n{more}\n")
     path.chmod(0o640)
     return path
 
 
-def test_real_libvirt_binding_is_driven_once(config, machine):
+def test_real_libvirt_binding_is_driven_once(config, machine, tmp_path):
     """The domain of libvirt's test driver has no QEMU process, which the agent reports.
 
     The firmware declares the machine's coefficient, and nobody measured what its siblings cost:
-    those are warnings on standard error.
+    those are warnings on standard error. The log goes to the file that is named.
     """
-    path = own(config, machine, libvirt_run_path=machine)
+    log = tmp_path / "agent.log"
+    path = own(config, machine, f"[DEFAULT]\nlog_file = {log}", libvirt_run_path=machine)
 
-    status, out, err = real("--config-file", path, "--once")
+    status, out, err = real("--config-file", path, "--once", "--debug")
 
     assert status == 0
     declared, unmeasured = err.splitlines()
     assert declared.startswith("amp-nova-agent: warning: the coefficient of p-core is declared by")
     assert "what a busy sibling costs on p-core" in unmeasured
     assert out.startswith("nothing to change\ntest: its threads cannot be read: ")
+    assert " INFO " in log.read_text()
+
+
+def test_missing_libvirt_binding_is_one_sentence(config, machine):
+    """The message says what to install."""
+    path = own(config, machine)
+
+    status, out, err = real("--config-file", path, "--once", forbid="libvirt")
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("amp-nova-agent: libvirt's Python binding cannot be loaded (")
+    assert err.endswith("): install amp-nova[agent]\n")
 
 
 NOBODY = "qemu+unix:///system?socket=/no/such"
 
 
 @pytest.mark.parametrize(
-    ("agent", "more", "forbid", "said"),
-    [
-        ({}, "[reports]\ntransport_url = x\n", "", "[reports] transport_url is not valid: "),
-        ({"libvirt_uri": NOBODY}, "", "", f"libvirt at {NOBODY}: "),
-        ({}, "", "libvirt", "libvirt's Python binding cannot be loaded ("),
-    ],
-    ids=["bus", "libvirt", "binding"],
-)
-def test_what_the_agent_needs_and_lacks_is_one_sentence(config, machine, agent, more, forbid, said):
-    """--once does not retry; nothing else is printed by the libraries of bus and libvirt."""
-    path = own(config, machine, more, **agent)
-
-    status, out, err = real("--config-file", path, "--once", forbid=forbid)
-
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"amp-nova-agent: {said}")
-    assert not forbid or err.endswith("): install amp-nova[agent]\n")
-
-
-@pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("debug = perhaps", "the configuration cannot be read: argument --debug: Invalid Boolean"),
-        ("log_file = /not/there/agent.log", "logging cannot be set up from [DEFAULT]"),
+        ("[reports]\ntransport_url = x", "[reports] transport_url is not valid: "),
+        (f"[agent]\nlibvirt_uri = {NOBODY}", f"libvirt at {NOBODY}: "),
+        (
+            "[DEFAULT]\ndebug = perhaps",
+            "the configuration cannot be read: argument --debug: Invalid Boolean",
+        ),
+        ("[DEFAULT]\nlog_file = /not/there/agent.log", "logging cannot be set up from [DEFAULT]"),
     ],
+    ids=["bus", "libvirt", "debug", "log file"],
 )
-def test_a_bad_way_to_log_is_bad_input(tmp_path, lines, said):
-    """Exit status 2 and one sentence."""
-    (tmp_path / "amp-nova.conf").write_text(f"[DEFAULT]\n{lines}\n")
+def test_what_cannot_be_used_is_one_sentence(config, machine, capfd, lines, said):
+    """Exit status 2 at once: --once does not retry, and the libraries print nothing else."""
+    path = own(config, machine, lines)
 
-    status, out, err = real("--config-file", tmp_path / "amp-nova.conf", "--once")
+    status = main(["--config-file", str(path), "--once"])
 
-    assert (status, out) == (2, "")
-    assert said in err.splitlines()[-1]
-    assert "Traceback" not in err
-
-
-def test_the_log_goes_where_the_configuration_says(tmp_path):
-    """To a file if one is named, in the format of OpenStack's services; otherwise to stderr."""
-    config = tmp_path / "amp-nova.conf"
-    common = f"[agent]\nstate_path = {tmp_path}\nlibvirt_uri = test:///default\n"
-    config.write_text(f"[DEFAULT]\nlog_file = {tmp_path}/agent.log\n{common}")
-
-    _, _, to_file = real("--config-file", config, "--once", "--debug")
-    config.write_text(common)
-    _, _, to_stderr = real("--config-file", config, "--once", "--debug")
-
-    assert " INFO " in (tmp_path / "agent.log").read_text()
-    assert " INFO " not in to_file
-    assert " INFO " in to_stderr
+    out, err = capfd.readouterr()
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"amp-nova-agent: {said}")

@@ -1,8 +1,6 @@
 """``amp-nova flavor check`` as a user sees it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -173,13 +171,3 @@ def test_help_has_an_example_and_the_grammar(check):
     assert status == 0
     assert "amp-nova flavor check --vcpus 2" in out
     assert "amp:pref_core[.N]" in out
-
-
-@pytest.mark.parametrize("module", ["cli", "agent"])
-def test_a_command_is_a_module(module):
-    """``python -m amp_nova.cmd.cli`` runs ``amp-nova``."""
-    command = [sys.executable, "-m", f"amp_nova.cmd.{module}", "--nonesuch"]
-
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
