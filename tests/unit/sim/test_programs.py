@@ -23,9 +23,9 @@ def doing(vcpus=1, name="vm", specs=None, **workload):
     return replace(guest(name, vcpus, **(specs or {})), workload=Workload(BUSY, **workload))
 
 
-def differing(*each, vcpus=None):
-    """A guest of one vCPU for each workload, or of more, which do as the last one."""
-    return replace(doing(vcpus or len(each)), workload=Workload(BUSY, vcpus=each))
+def differing(*each):
+    """A guest of one vCPU for each workload."""
+    return replace(doing(len(each)), workload=Workload(BUSY, vcpus=each))
 
 
 def outcome(made, duration_s, slow=0, fast=0):
@@ -128,7 +128,7 @@ def test_a_refill_delays_the_end_of_work():
 
 @pytest.mark.parametrize("computing", [0.2e-9, 1e-9, 3e-9])
 def test_time_per_byte(computing):
-    """``max(a, b) + (1 - o) min(a, b)`` for a line of 1 GB/s; ``transfers.yaml`` has o = 0 and 1."""
+    """``max(a, b) + (1 - o) min(a, b)`` for a line of 1 GB/s; o = 0 and 1: ``transfers.yaml``."""
     found = on_slow(doing(io=Io(computing, 1e9, overlap=0.5)), 60.0)
 
     byte_s = max(1e-9, computing) + 0.5 * min(1e-9, computing)

@@ -38,7 +38,10 @@ def test_it_ends_with_a_verdict(amp_nova):
 
 
 def test_the_same_for_programs(amp_nova):
-    """JSON has the verdict, its figures, and every vCPU: web-1 moved to a slow core, db/1 to a fast."""
+    """JSON has the verdict, its figures, and every vCPU.
+
+    In the end web-1 is on a slow core and db/1 on a fast one.
+    """
     status, out, _ = amp_nova("demo", "--fast", "--format", "json")
     found = json.loads(out)
 
