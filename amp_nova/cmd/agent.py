@@ -147,3 +147,7 @@ def _started(conf: cfg.ConfigOpts) -> "Service":
 def _failed(problem: str, status: int) -> int:
     print(f"amp-nova-agent: {problem}", file=sys.stderr)
     return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

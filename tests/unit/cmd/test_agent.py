@@ -230,6 +230,15 @@ def test_missing_libvirt_binding_is_one_sentence(config, machine):
     assert err.endswith("): install amp-nova[agent]\n")
 
 
+def test_the_agent_is_a_module():
+    """``python -m amp_nova.cmd.agent`` runs it, as the build of the Debian package does."""
+    command = [sys.executable, "-m", "amp_nova.cmd.agent", "--nonesuch"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
 NOBODY = "qemu+unix:///system?socket=/no/such"
 
 

@@ -41,6 +41,16 @@ def on_slow(made, duration_s):
     return run(one).vms["vm"]
 
 
+def test_every_vcpu_has_its_own_speed_and_demand():
+    """On slow cores: 1, a quarter of the time, and the last entry again for the third vCPU."""
+    each = (Workload(BUSY), Workload((Phase((1.0, 1.5), 0.25),)))
+
+    found = outcome(replace(doing(3), workload=Workload(BUSY, vcpus=each)), 100.0)
+
+    assert [m.progress_ref_s for m in found.meters] == pytest.approx([100.0, 25.0, 25.0], rel=1e-3)
+    assert found.speed == pytest.approx(0.5, rel=1e-3)
+
+
 def test_barriers_without_work_for_anybody_cost_no_time():
     """Two of three barriers are passed at once."""
     made = differing(Workload(BUSY, 5.0, (0.0, 0.0, 0.1)), Workload(BUSY, 5.0, (0.0, 0.0, 0.1)))
