@@ -41,16 +41,6 @@ def on_slow(made, duration_s):
     return run(one).vms["vm"]
 
 
-def test_every_vcpu_has_its_own_speed_and_demand():
-    """On slow cores: 1, a quarter of the time, and the last entry again for the third vCPU."""
-    each = (Workload(BUSY), Workload((Phase((1.0, 1.5), 0.25),)))
-
-    found = outcome(replace(doing(3), workload=Workload(BUSY, vcpus=each)), 100.0)
-
-    assert [m.progress_ref_s for m in found.meters] == pytest.approx([100.0, 25.0, 25.0], rel=1e-3)
-    assert found.speed == pytest.approx(0.5, rel=1e-3)
-
-
 def test_barriers_without_work_for_anybody_cost_no_time():
     """Two of three barriers are passed at once."""
     made = differing(Workload(BUSY, 5.0, (0.0, 0.0, 0.1)), Workload(BUSY, 5.0, (0.0, 0.0, 0.1)))
@@ -139,7 +129,7 @@ def test_a_refill_delays_the_end_of_work():
 @pytest.mark.parametrize("computing", [0.2e-9, 1e-9, 3e-9])
 def test_time_per_byte(computing):
     """``max(a, b) + (1 - o) min(a, b)`` for a line of 1 GB/s; o = 0 and 1: ``transfers.yaml``."""
-    found = on_slow(doing(io=Io(computing, 1e9, 0.5)), 60.0)
+    found = on_slow(doing(io=Io(computing, 1e9, overlap=0.5)), 60.0)
 
     byte_s = max(1e-9, computing) + 0.5 * min(1e-9, computing)
     assert found.io_bytes_s == pytest.approx(1.0 / byte_s, rel=2e-3)
