@@ -129,7 +129,7 @@ def test_a_refill_delays_the_end_of_work():
 @pytest.mark.parametrize("computing", [0.2e-9, 1e-9, 3e-9])
 def test_time_per_byte(computing):
     """``max(a, b) + (1 - o) min(a, b)`` for a line of 1 GB/s; o = 0 and 1: ``transfers.yaml``."""
-    found = on_slow(doing(io=Io(computing, 1e9, overlap=0.5)), 60.0)
+    found = on_slow(doing(io=Io(computing, 1e9, overlap_ratio=0.5)), 60.0)
 
     byte_s = max(1e-9, computing) + 0.5 * min(1e-9, computing)
     assert found.io_bytes_s == pytest.approx(1.0 / byte_s, rel=2e-3)
