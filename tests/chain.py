@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 import nova.tests.functional  # noqa: F401 - chooses Nova's concurrency mode
-from nova import context, objects
+from nova import objects
 from nova.scheduler import filters, weights
 from nova.scheduler.host_manager import HostState
 from nova.scheduler.weights.cpu import CPUWeigher
@@ -36,6 +36,7 @@ from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
 from tests import hosts
 from tests.host_reports import NOW_S, host_report, instance
 from tests.mutations import atom, mutated, places, put
+from tests.nova_requests import flavor, request_spec
 
 objects.register_all()
 LIAR = "liar"
@@ -206,16 +207,9 @@ class Cloud:
 
 
 def _request(specs, vcpus):
-    flavor = objects.Flavor(
-        name="f", flavorid=FLAVOR, vcpus=vcpus, memory_mb=512, root_gb=0, ephemeral_gb=0, swap=0,
-        extra_specs=specs,
-    )  # fmt: skip
-    return objects.RequestSpec(
-        context=context.RequestContext(), instance_uuid=MOVED, flavor=flavor, num_instances=1,
-        image=objects.ImageMeta(id=IMAGE, properties=objects.ImageMetaProps()),
-        numa_topology=None, instance_group=None, scheduler_hints={}, requested_resources=[],
-        pci_requests=objects.InstancePCIRequests(requests=[]),
-    )  # fmt: skip
+    image = objects.ImageMeta(id=IMAGE, properties=objects.ImageMetaProps())
+    wanted = flavor(specs, vcpus, flavorid=FLAVOR)
+    return request_spec(wanted, instance_uuid=MOVED, image=image)
 
 
 EXTREMES = (0, 1e-6, 1e-3, 0.02, 1 / 3, 1.0, 1.5, 7, 1e3, 1e15, 1e18, None)

@@ -93,17 +93,17 @@ def keeping(
     if promised == "shared-core":
         # Three decimals are what Placement claims. Without the small term 0.19 / 0.95 is 0.201.
         least = math.ceil(SHARE * sizes.core_refcores / MINUTE_KEPT_RATIO * 1000 - 1e-9) / 1000
-        wanted = {PREF_CORE: f"{least:g}"}
+        booking = {PREF_CORE: f"{least:g}"}
     elif (whole := sizes.dedicated.get(promised)) is not None:
-        least, wanted = whole.refcores, {PREF_CORE: f"{whole.refcores:g}"}
-        wanted[CORE_TYPE] = whole.core_type
+        least, booking = whole.refcores, {PREF_CORE: f"{whole.refcores:g}"}
+        booking[CORE_TYPE] = whole.core_type
     else:
         raise BookingInvalid(
             f"{promised} promises a {promised.removeprefix('dedicated-')} of its own, and a "
             f"booking is a speed: set {CPU_POLICY}=dedicated, or give --{promised} TYPE=REFCORES "
             "to book all of one"
         )
-    return _raised(specs, own, vcpus, least, wanted), f"at least {least:g} refcores for each vCPU"
+    return _raised(specs, own, vcpus, least, booking), f"at least {least:g} refcores for each vCPU"
 
 
 def _raised(
@@ -111,7 +111,7 @@ def _raised(
     own: Mapping[str, str],
     vcpus: int,
     least: float,
-    wanted: Mapping[str, str],
+    booking: Mapping[str, str],
 ) -> dict[str, str]:
     """``own`` with a booking of at least ``least`` for each vCPU."""
     if foreign := sorted(key for key in specs if key.startswith(FOREIGN_QUOTA)):
@@ -124,13 +124,15 @@ def _raised(
         key = f"{PREF_CORE}.{vcpu.index}"
         if key in own and (vcpu.refcores or 0.0) < least:
             raise BookingInvalid(f"{key}={own[key]} is less than the promised {least:g}: remove it")
-    wrong_type = CORE_TYPE in wanted and own.get(CORE_TYPE, wanted[CORE_TYPE]) != wanted[CORE_TYPE]
+    wrong_type = (
+        CORE_TYPE in booking and own.get(CORE_TYPE, booking[CORE_TYPE]) != booking[CORE_TYPE]
+    )
     if wrong_type:
         raise BookingInvalid(
-            f"{CORE_TYPE}={own[CORE_TYPE]} contradicts {wanted[CORE_TYPE]}: remove one of them"
+            f"{CORE_TYPE}={own[CORE_TYPE]} contradicts {booking[CORE_TYPE]}: remove one of them"
         )
     enough = float(own.get(PREF_CORE, 0.0)) >= least
-    return {LIMIT: "soft", **wanted, **own, **({} if enough else wanted)}
+    return {LIMIT: "soft", **booking, **own, **({} if enough else booking)}
 
 
 def _pinned(promised: str, specs: Mapping[str, str], own: Mapping[str, str]) -> str:

@@ -100,12 +100,12 @@ class Watch:
         if not self._may(domain.resource):
             return
         may = partial(self._may, domain.resource)
-        done = restore(domain, safe, may=may)
+        result = restore(domain, safe, may=may)
         # A command that has the lock may have released it just before the last write.
-        wrote = done.vcpus or done.changes
+        wrote = result.vcpus or result.changes
         if wrote and self._pauses.current().get(domain.resource, "").startswith(record.RELEASED):
-            done = restore(domain, original)
-        for line in (*done.changes, *done.left):  # what failed is tried again by the next poll
+            result = restore(domain, original)
+        for line in (*result.changes, *result.left):  # the next poll retries what failed
             self._say_once(line)
 
     def _may(self, resource: str) -> bool:

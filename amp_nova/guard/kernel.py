@@ -202,43 +202,41 @@ class VcpuGroup:
         """The period, which is a file of its own in version 1."""
         return int(os.pread(self._fds[2], 64, 0))
 
-    def set_bandwidth(self, wanted: Bandwidth | None, burst_us: int = 0) -> None:
+    def set_bandwidth(self, limit: Bandwidth | None, burst_us: int = 0) -> None:
         """Write a limit and a burst; ``ActuationFailed`` if the kernel then reports another limit.
 
         The kernel refuses a quota below the burst, so the burst is cleared first and set last. The
         limit that is in force is not written again.
         """
-        if wanted is not None and self.read_burst():
+        if limit is not None and self.read_burst():
             self._set_burst(0)
-        if self.bandwidth() != wanted:
+        if self.bandwidth() != limit:
             if self.version == 2:
-                quota = "max" if wanted is None else wanted.quota_us
-                self._put("cpu.max", f"{quota} {wanted.period_us if wanted else PERIOD_US}")
+                quota = "max" if limit is None else limit.quota_us
+                self._put("cpu.max", f"{quota} {limit.period_us if limit else PERIOD_US}")
             else:
-                self._set_v1(wanted)
+                self._set_v1(limit)
         if burst_us:
             self._set_burst(burst_us)
-        self.check(wanted)
+        self.check(limit)
 
-    def check(self, wanted: Bandwidth | None) -> None:
+    def check(self, limit: Bandwidth | None) -> None:
         """Read the limit after a write; ``ActuationFailed`` if the kernel reports another."""
-        if (now := self.bandwidth()) != wanted:
-            raise ActuationFailed(
-                f"the kernel reports {_shown(now)} after {_shown(wanted)} was set"
-            )
+        if (now := self.bandwidth()) != limit:
+            raise ActuationFailed(f"the kernel reports {_shown(now)} after {_shown(limit)} was set")
 
-    def _set_v1(self, wanted: Bandwidth | None) -> None:
+    def _set_v1(self, limit: Bandwidth | None) -> None:
         """Write quota and period (two files) in the order whose intermediate limit is lower."""
         now = self.bandwidth()
         period = self._period_us()
-        if wanted is None:
+        if limit is None:
             self._put("cpu.cfs_quota_us", "-1")
             return None if period == PERIOD_US else self._put("cpu.cfs_period_us", str(PERIOD_US))
-        to_quota = ("cpu.cfs_quota_us", str(wanted.quota_us))
-        if period == wanted.period_us:
+        to_quota = ("cpu.cfs_quota_us", str(limit.quota_us))
+        if period == limit.period_us:
             return self._put(*to_quota)
-        to_period = ("cpu.cfs_period_us", str(wanted.period_us))
-        if now is None or now.quota_us / wanted.period_us < wanted.quota_us / period:
+        to_period = ("cpu.cfs_period_us", str(limit.period_us))
+        if now is None or now.quota_us / limit.period_us < limit.quota_us / period:
             return self._put_both(to_period, to_quota, str(period))
         return self._put_both(to_quota, to_period, str(now.quota_us))
 
@@ -282,25 +280,25 @@ class DomainGroup:
 
     def weight(self) -> int:
         """The CPU weight (``model.cpu_weight``), 0 in the kernel's idle class (``cpu.idle``)."""
-        found = self.shares()
-        return found if self.version == 2 else round(found * DEFAULT / _SHARES)
+        shares = self.shares()
+        return shares if self.version == 2 else round(shares * DEFAULT / _SHARES)
 
     def shares_of(self, weight: int) -> int:
         """A CPU weight in the unit of this cgroup version."""
         return weight if self.version == 2 else round(weight * _SHARES / DEFAULT)
 
-    def set_shares(self, wanted: int) -> None:
+    def set_shares(self, shares: int) -> None:
         """Write the shares and read them back; ``ActuationFailed`` if they do not change.
 
         A group that an older agent left in the idle class, which has no weight, leaves it first.
         """
         if not self.weight():
             _write(f"{self.folder}/cpu.idle", "0")
-        _write(self._path, str(wanted))
-        self.check(wanted)
+        _write(self._path, str(shares))
+        self.check(shares)
 
-    def check(self, wanted: int) -> None:
+    def check(self, shares: int) -> None:
         """Read the shares after a write; ``ActuationFailed`` if the kernel reports others."""
-        if (now := self.shares()) != wanted:
+        if (now := self.shares()) != shares:
             name = os.path.basename(self._path)
-            raise ActuationFailed(f"the kernel reports the {name} {now} after {wanted} was set")
+            raise ActuationFailed(f"the kernel reports the {name} {now} after {shares} was set")

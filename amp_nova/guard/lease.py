@@ -45,7 +45,7 @@ class Lease:
         self._fd = self._opened()
         self._about = os.fstat(self._fd)
         self._lock = os.open(state_path / LOCK, _FLAGS, 0o600)
-        self._seen = expirations(state_path)
+        self._expirations = expirations(state_path)
 
     def _opened(self) -> int:
         """A descriptor of the file at the path; a new file gets its space now."""
@@ -103,12 +103,12 @@ class Lease:
     @property
     def expirations(self) -> int:
         """How often the guard has taken over on this host, as of the last ``taken_over``."""
-        return self._seen
+        return self._expirations
 
     def taken_over(self) -> bool:
         """Whether the guard has applied the safe state since the last call."""
         now = expirations(self._path)
-        changed, self._seen = now != self._seen, now
+        changed, self._expirations = now != self._expirations, now
         return changed
 
     def guarded(self) -> bool:

@@ -1,4 +1,4 @@
-"""Records: what the agent found before its first change, and the safe state without an agent.
+"""Records: the state before the agent's first change, and the safe state without an agent.
 
 There is one JSON file per domain, written durably before the agent changes the domain. A record
 identifies its targets uniquely: a group by path and inode, a process or thread by ID and start
@@ -45,7 +45,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Vcpu:
-    """One vCPU: its thread and CPU cgroup, what was found, and what is safe.
+    """One vCPU: its thread and CPU cgroup, its original state, and its safe state.
 
     ``task``: the thread's folder in ``/proc``; ``allowed``: the pCPUs that libvirt permits;
     ``version``: that of the cgroup hierarchy, 1 or 2.
@@ -57,13 +57,13 @@ class Vcpu:
     inode: int
     version: int
     allowed: PCpus
-    found: State
+    original: State
     safe: SafeState = AS_FOUND
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """One domain: its names, process and group, and its CPU weight as found and as it shall be.
+    """One domain: its names, process and group, and its original and its safe CPU weight.
 
     ``group``: empty if amp-nova must not change its weight. ``weight`` and ``safe_weight``:
     ``cpu.weight`` or, in cgroup v1, ``cpu.shares``; 0 if unknown.
@@ -179,8 +179,8 @@ def _plain(domain: Domain) -> dict[str, Any]:
             **{name: getattr(v, name) for name in ("task", "started", "group", "inode", "version")},
             "allowed": sorted(v.allowed),
             "found": {
-                "pcpus": sorted(v.found.pcpus),
-                **_plain_limit(v.found.bandwidth, v.found.burst_us),
+                "pcpus": sorted(v.original.pcpus),
+                **_plain_limit(v.original.bandwidth, v.original.burst_us),
             },
             "safe": {
                 "pcpus": None if v.safe.pcpus is None else sorted(v.safe.pcpus),
@@ -222,7 +222,7 @@ def _domain(plain: Any) -> Domain:
 def _vcpu(plain: Any, process: str) -> Vcpu:
     safe = plain["safe"]
     if not re.fullmatch(re.escape(process) + "/task/[0-9]{1,9}", plain["task"]):
-        raise ValueError(f"its task {plain['task']!r} is no thread of its process")
+        raise ValueError(f"its task {plain['task']!r} is not a thread of its process")
     if plain["version"] not in (1, 2):
         raise ValueError(f"its cgroup version {plain['version']!r} is neither 1 nor 2")
     limits = tuple((_pcpus(x["pcpus"]), _limit(x)[0]) for x in safe["limits"])
@@ -235,7 +235,7 @@ def _vcpu(plain: Any, process: str) -> Vcpu:
         inode=int(plain["inode"]),
         version=int(plain["version"]),
         allowed=_pcpus(plain["allowed"]),
-        found=State(limit, _pcpus(plain["found"]["pcpus"]), burst_us),
+        original=State(limit, _pcpus(plain["found"]["pcpus"]), burst_us),
         safe=SafeState(pcpus, limits, bool(safe["leave"])),
     )
 
@@ -244,7 +244,7 @@ def _limit(plain: Any) -> tuple[Bandwidth | None, int]:
     """A limit and a burst."""
     quota, period_us, burst_us = plain["quota_us"], int(plain["period_us"]), int(plain["burst_us"])
     if period_us <= 0 or burst_us < 0 or (quota is not None and int(quota) <= 0):
-        raise ValueError(f"its limit {quota!r}/{period_us} us is not possible")
+        raise ValueError(f"its limit {quota!r}/{period_us} us is out of range")
     return None if quota is None else Bandwidth(int(quota), period_us), burst_us
 
 

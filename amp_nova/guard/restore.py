@@ -1,4 +1,4 @@
-"""Brings a recorded domain into its safe state, or back to what the agent found.
+"""Brings a recorded domain into its safe state, or back to its original state.
 
 Before and after each write, its target is verified. A target that is gone or has been replaced is
 left alone.
@@ -22,7 +22,7 @@ Target = Callable[[Vcpu, State], State]
 
 def original(vcpu: Vcpu, _now: State) -> State:
     """What was in force before the agent's first change."""
-    return vcpu.found
+    return vcpu.original
 
 
 def safe(vcpu: Vcpu, now: State) -> State:
@@ -32,34 +32,34 @@ def safe(vcpu: Vcpu, now: State) -> State:
     is not within one core type, because a move was interrupted or somebody changed it, it gets the
     recorded affinity.
     """
-    wanted = vcpu.safe
-    if wanted.leave:
+    state = vcpu.safe
+    if state.leave:
         return now
-    if not wanted.limits:
-        if wanted.pcpus is None:
+    if not state.limits:
+        if state.pcpus is None:
             # The agent keeps to what libvirt allows: somebody else gave it other pCPUs.
-            others = now.pcpus - vcpu.allowed - vcpu.found.pcpus
-            pcpus = now.pcpus if others else vcpu.found.pcpus
+            others = now.pcpus - vcpu.allowed - vcpu.original.pcpus
+            pcpus = now.pcpus if others else vcpu.original.pcpus
         else:
-            pcpus = now.pcpus if now.pcpus and now.pcpus <= wanted.pcpus else wanted.pcpus
-        return State(vcpu.found.bandwidth, pcpus, vcpu.found.burst_us)
-    for affinity in (now.pcpus, wanted.pcpus):
-        for there, limit in wanted.limits:
+            pcpus = now.pcpus if now.pcpus and now.pcpus <= state.pcpus else state.pcpus
+        return State(vcpu.original.bandwidth, pcpus, vcpu.original.burst_us)
+    for affinity in (now.pcpus, state.pcpus):
+        for there, limit in state.limits:
             if affinity and affinity <= there:
                 return State(limit, affinity)
     return now
 
 
-def steps(now: State, wanted: State) -> tuple[Step, ...]:
+def steps(now: State, target: State) -> tuple[Step, ...]:
     """The writes from one state to another, ordered so that none gives more than both states do."""
     writes: list[Step] = []
-    if now.pcpus != wanted.pcpus and wanted.pcpus:
-        writes.append(Step(pcpus=wanted.pcpus))
-    unlimited = now.bandwidth is None and wanted.bandwidth is None
-    same = (now.bandwidth, now.burst_us) == (wanted.bandwidth, wanted.burst_us)
+    if now.pcpus != target.pcpus and target.pcpus:
+        writes.append(Step(pcpus=target.pcpus))
+    unlimited = now.bandwidth is None and target.bandwidth is None
+    same = (now.bandwidth, now.burst_us) == (target.bandwidth, target.burst_us)
     if not (same or unlimited):
-        lowered = _cores(wanted.bandwidth) <= _cores(now.bandwidth)
-        writes.insert(0 if lowered else len(writes), Step(bandwidth=wanted.bandwidth))
+        lowered = _cores(target.bandwidth) <= _cores(now.bandwidth)
+        writes.insert(0 if lowered else len(writes), Step(bandwidth=target.bandwidth))
     return tuple(writes)
 
 
@@ -84,56 +84,58 @@ def always() -> bool:
 
 def restore(
     domain: Domain,
-    wanted: Target,
+    target_of: Target,
     *,
     dry_run: bool = False,
     may: Callable[[], bool] = always,
 ) -> Restoration:
     """Restore a domain; a target that is gone or has been replaced is left alone.
 
-    ``may``: asked right before each write; no more is written once it says no.
+    ``may``: called right before each write; nothing more is written once it returns false.
     """
-    done = Restoration()
-    weight = domain.weight if wanted is original else domain.safe_weight
+    result = Restoration()
+    weight = domain.weight if target_of is original else domain.safe_weight
     writes = None if dry_run else may
-    _attempt(domain.name, done, partial(_weight, domain, weight, done, writes))
+    _attempt(domain.name, result, partial(_weight, domain, weight, result, writes))
     for index, vcpu in sorted(domain.vcpus.items()):
         who = f"{domain.name} vCPU {index}"
-        _attempt(who, done, partial(_vcpu, who, vcpu, wanted, done, writes))
-    return done
+        _attempt(who, result, partial(_vcpu, who, vcpu, target_of, result, writes))
+    return result
 
 
-def _attempt(who: str, done: Restoration, act: Callable[[], None]) -> None:
+def _attempt(who: str, result: Restoration, act: Callable[[], None]) -> None:
     try:
         act()
     except ActuationFailed as exc:
-        done.left.append(f"{who}: {exc}")
+        result.left.append(f"{who}: {exc}")
     except OSError as exc:
         if exc.errno not in GONE:
-            done.left.append(f"{who} cannot be changed: {exc.strerror}")
+            result.left.append(f"{who} cannot be changed: {exc.strerror}")
     except ValueError as exc:
-        done.left.append(f"{who} cannot be read: {exc}")
+        result.left.append(f"{who} cannot be read: {exc}")
 
 
-def _weight(domain: Domain, wanted: int, done: Restoration, may: Callable[[], bool] | None) -> None:
+def _weight(
+    domain: Domain, weight: int, result: Restoration, may: Callable[[], bool] | None
+) -> None:
     """Set the weight of a domain; ``may``: as in ``_vcpu``."""
-    if not (wanted and domain.group):
+    if not (weight and domain.group):
         return
     with (
         opened(domain.group, domain.inode) as folder,
         contextlib.closing(DomainGroup(folder)) as group,
     ):
-        if group.shares() == wanted or not (may is None or may()):
+        if group.shares() == weight or not (may is None or may()):
             return
         if may is not None:
-            group.set_shares(wanted)
-    done.changes.append(f"{domain.name}: weight {wanted}")
+            group.set_shares(weight)
+    result.changes.append(f"{domain.name}: weight {weight}")
 
 
 def _vcpu(
-    who: str, vcpu: Vcpu, wanted: Target, done: Restoration, may: Callable[[], bool] | None
+    who: str, vcpu: Vcpu, target_of: Target, result: Restoration, may: Callable[[], bool] | None
 ) -> None:
-    """Write until what is in force is what is wanted for the pCPUs in force.
+    """Write until the target for the pCPUs in force is in force.
 
     Somebody may give the vCPU other pCPUs between the reading and the write. ``may``: ``None`` in a
     dry run.
@@ -147,11 +149,11 @@ def _vcpu(
         thread.verify()
         for _ in range(ATTEMPTS):
             now = State(group.bandwidth(), thread.pcpus(), group.read_burst())
-            target = wanted(vcpu, now)
+            target = target_of(vcpu, now)
             todo = steps(now, target)
             if not todo or todo == before:  # its cpuset may permit no more
                 return
-            before, done.vcpus = todo, True
+            before, result.vcpus = todo, True
             change = f"{who}: {', '.join(map(described, todo))}"
             if target.burst_us and any(step.pcpus is None for step in todo):
                 change += f", burst {target.burst_us} us"
@@ -160,7 +162,7 @@ def _vcpu(
                     if not may():
                         return
                     _take(thread, group, step, target.burst_us)
-            done.changes.append(change)
+            result.changes.append(change)
             if may is None:
                 return
 
@@ -173,5 +175,5 @@ def _take(thread: Thread, group: VcpuGroup, step: Step, burst_us: int) -> None:
     else:
         thread.set_affinity(step.pcpus)
         if not (now := thread.pcpus()) <= step.pcpus:
-            raise ActuationFailed(f"the kernel has its affinity at pCPUs {sorted(now)}")
+            raise ActuationFailed(f"the kernel reports an affinity to pCPUs {sorted(now)}")
     thread.verify()

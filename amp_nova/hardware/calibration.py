@@ -173,8 +173,8 @@ def by_round(
     """Geometric mean over the kernels by round; rounds that lack a kernel are omitted."""
     rounds: dict[int, dict[str, float]] = {}
     for sample in samples:
-        wanted = sample.core_type == core_type and sample.smt_busy == smt_busy
-        value = of(sample) if wanted and sample.kernel in kernels else None
+        matches = sample.core_type == core_type and sample.smt_busy == smt_busy
+        value = of(sample) if matches and sample.kernel in kernels else None
         if value is not None:
             rounds.setdefault(sample.round, {})[sample.kernel] = value
     complete = {r: v for r, v in rounds.items() if len(v) == len(set(kernels))}
@@ -204,20 +204,20 @@ class Reference:
         """
         over = by_round(samples, name, kernels)
         if self.elsewhere is None:
-            found = paired(over, by_round(self.samples, self.name, kernels))
+            ratio = paired(over, by_round(self.samples, self.name, kernels))
         else:
             # Rounds of two machines are not pairs: no common drift cancels.
             under = self.elsewhere.speed(kernels)
-            found = quotient(estimate(over.values()), under) if over and under else None
-        if found is None:
+            ratio = quotient(estimate(over.values()), under) if over and under else None
+        if ratio is None:
             raise CalibrationInvalid(
                 f"too few slices of {', '.join(kernels)} ran on '{name}' or '{self.name}' without"
                 " being preempted; free their pCPUs from other work, or raise --seconds"
             )
         if self.elsewhere is None and name == self.name:
-            return found
-        low, high = found.value * (1 - MIN_ERROR_RATIO), found.value * (1 + MIN_ERROR_RATIO)
-        return replace(found, low=min(found.low, low), high=max(found.high, high))
+            return ratio
+        low, high = ratio.value * (1 - MIN_ERROR_RATIO), ratio.value * (1 + MIN_ERROR_RATIO)
+        return replace(ratio, low=min(ratio.low, low), high=max(ratio.high, high))
 
 
 def slowest(samples: Sequence[Sample], names: Sequence[str], cpu_bound: Sequence[str]) -> str:

@@ -183,8 +183,8 @@ def _order(groups: list[Group], by_pmu: bool) -> tuple[list[Group], list[str]]:
         sources.append(PERF)
     by_rank = by_pmu or (several and not sources and _ranks_differ(groups))
     if several and not sources and not by_rank:
-        seen = "; ".join(f"{g.name} on pCPUs {_ids(g.cpus)}" for g in groups)
-        raise TopologyUnknown(f"nothing says which core type is faster ({seen}); {REMEDY}")
+        layout = "; ".join(f"{g.name} on pCPUs {_ids(g.cpus)}" for g in groups)
+        raise TopologyUnknown(f"nothing says which core type is faster ({layout}); {REMEDY}")
     named = [] if by_rank or not several else [sources[0].name]
     if MAX_FREQ.known(cpus):
         sources.append(MAX_FREQ)
@@ -248,9 +248,9 @@ def _single_source(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> str:
     if facts.pmus:
         return _pmus(facts)
     design = designs.of_cpu(online[0])
-    seen = [design.origin] if design is not None else []
-    seen += [source.name for source in (CAPACITY, PERF, MAX_FREQ) if source.known(online)]
-    return "no clear difference in " + ", ".join(seen) if seen else "nothing tells the CPUs apart"
+    names = [design.origin] if design is not None else []
+    names += [source.name for source in (CAPACITY, PERF, MAX_FREQ) if source.known(online)]
+    return "no clear difference in " + ", ".join(names) if names else "nothing tells the CPUs apart"
 
 
 def _pmus(facts: MachineFacts) -> str:

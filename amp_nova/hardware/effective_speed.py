@@ -34,13 +34,11 @@ def kept_ratio(smt_busy_factor: float | None, busy_ratio: float, clock_ratio: fl
     return (1.0 - busy_ratio * lost) * clock_ratio
 
 
-def effective_speed(
-    core_type: CoreType, busy_ratio: float = 0.0, clock_ratio: float = 1.0
-) -> float | None:
+def effective_speed(core_type: CoreType, busy_ratio: float = 0.0) -> float | None:
     """Speed of a pCPU over the reference core; ``None`` if its type has no coefficient."""
     if core_type.coefficient is None:
         return None
-    return core_type.coefficient * kept_ratio(core_type.smt_busy_factor, busy_ratio, clock_ratio)
+    return core_type.coefficient * kept_ratio(core_type.smt_busy_factor, busy_ratio)
 
 
 def slowing_siblings(topology: Topology) -> Mapping[int, tuple[int, ...]]:

@@ -78,7 +78,7 @@ def check(lines: Sequence[ConfiguredType], present: set[int], online: set[int]) 
 def known_coefficients(
     lines: Sequence[ConfiguredType], reference: str | None = None
 ) -> dict[str, float]:
-    """Coefficients by core type: those given, and 1 for the reference core if it is evident."""
+    """Coefficients by core type: as configured, and 1 for the reference core if it is evident."""
     coefficients = {t.name: t.coefficient for t in lines if t.coefficient is not None}
     missing = [t.name for t in lines if t.coefficient is None]
     if reference in missing:
@@ -88,25 +88,25 @@ def known_coefficients(
     return coefficients
 
 
-def reference(lines: Sequence[ConfiguredType], ordered: Iterable[str], wanted: str | None) -> str:
-    """The reference core: ``wanted``, or the type of coefficient 1, or the slowest without one.
+def reference(lines: Sequence[ConfiguredType], ordered: Iterable[str], option: str | None) -> str:
+    """The reference core: ``option``, or the type of coefficient 1, or the slowest without one.
 
     Args:
         lines: the operator's core types.
         ordered: names of those that have an online pCPU, slowest first.
-        wanted: the core type in ``[topology] reference``, ``None`` if not set.
+        option: the core type in ``[topology] reference``, ``None`` if not set.
 
     Raises:
         ConfigInvalid: the coefficients leave no type for the reference core.
     """
-    coefficients = known_coefficients(lines, wanted)
-    if wanted is not None:
-        if coefficients.get(wanted, 1.0) != 1.0:
+    coefficients = known_coefficients(lines, option)
+    if option is not None:
+        if coefficients.get(option, 1.0) != 1.0:
             raise ConfigInvalid(
-                f"[topology] core_type {wanted} has coefficient {coefficients[wanted]:g}, but it "
+                f"[topology] core_type {option} has coefficient {coefficients[option]:g}, but it "
                 "is the reference core, whose coefficient is 1"
             )
-        return wanted
+        return option
     for name, coefficient in coefficients.items():
         if coefficient == 1.0:
             return name

@@ -99,8 +99,8 @@ def fastest(number: int, run: Run, pcpu: int, slices: Sequence[Slice]) -> Sample
     speed = rates[int(FASTEST_RATIO * len(rates))]
 
     def counted(per_op: Iterable[float | None]) -> float | None:
-        known = [count for count in per_op if count]
-        return statistics.median(known) * speed if known else None
+        counts = [count for count in per_op if count]
+        return statistics.median(counts) * speed if counts else None
 
     return Sample(
         round=number,

@@ -156,12 +156,12 @@ class IoHost:
         domain.xml = xml
         return domain
 
-    def move(self, resource: str, wanted: Mapping[int, frozenset[int]]) -> Failure | None:
+    def move(self, resource: str, affinities: Mapping[int, frozenset[int]]) -> Failure | None:
         """Set the affinity of threads; returns the last failure."""
         failure = None
         if (domain := self._domains.get(resource)) is None:
             return None
-        for tid, pcpus in wanted.items():
+        for tid, pcpus in affinities.items():
             try:
                 domain.threads.move(tid, pcpus)
             except ActuationFailed as exc:

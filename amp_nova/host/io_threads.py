@@ -121,14 +121,14 @@ class IoThreads:
 
     def read(self, homes: Homes) -> tuple[IoThread, ...]:
         """CPU time and affinity of all threads."""
-        found = []
+        threads = []
         for tid, thread in list(self._threads.items()):
             if thread.kind == "vhost" or (thread.kind and not thread.foreign):
                 try:
-                    found.append(thread.read(homes))
+                    threads.append(thread.read(homes))
                 except (FileNotFoundError, ProcessLookupError):  # it has ended
                     self._drop(tid)
-        return tuple(found)
+        return tuple(threads)
 
     def move(self, tid: int, pcpus: frozenset[int]) -> None:
         """Set the affinity of one thread; a thread that is gone or runs a vCPU is ignored.

@@ -85,7 +85,7 @@ class OnlineTopology:
 
         ``retry``: detect core types again if that has failed.
         """
-        online = self._online_now() or self._online  # an empty answer means it cannot be read
+        online = self._online_now() or self._online  # an empty list means that it cannot be read
         if online == self._online and not (self._incomplete and retry):
             return False
         now = self.topology.with_online(online)
@@ -97,8 +97,8 @@ class OnlineTopology:
                 if online != self._online:
                     LOG.error("CPUs came online whose core types cannot be determined: %s", exc)
                 self._incomplete = True
-                known = {p.id for p in self.topology.known or self.topology.pcpus}
-                now = self.topology.with_online(online & known) or self.topology
+                pcpus = {p.id for p in self.topology.known or self.topology.pcpus}
+                now = self.topology.with_online(online & pcpus) or self.topology
         if online != self._online:
             LOG.info("CPUs went on- or offline; online now: %s", cpulist.show(online))
         self.topology, self._online = now, online

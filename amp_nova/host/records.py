@@ -42,12 +42,12 @@ class Records:
         self._problem = ""
         self._ending = False
         """Whether a process with a record outlives its domain: QEMU takes a moment to end."""
-        for resource, found in record.load_all(self.folder):
-            if isinstance(found, Exception):
-                LOG.error("the record of %s cannot be used: %s", resource, found)
+        for resource, domain in record.load_all(self.folder):
+            if isinstance(domain, Exception):
+                LOG.error("the record of %s cannot be used: %s", resource, domain)
                 self._unusable.add(resource)
             else:  # also of a domain that has ended, so that it is removed
-                self._domains[resource] = found
+                self._domains[resource] = domain
 
     def __bool__(self) -> bool:
         """Whether there is anything to guard."""
@@ -59,7 +59,7 @@ class Records:
         return self._domains
 
     def forget(self, resource: str) -> None:
-        """Remove the record of a domain that is as it was found."""
+        """Remove the record of a domain that is back in its original state."""
         record.forget(self.folder, resource)
         self._domains.pop(resource, None)
         self._states.pop(resource, None)
@@ -88,15 +88,15 @@ class Records:
         self._safe = safe
         if same and not (self._problem or self._ending or new or weights):
             return {}
-        wanted: dict[str, dict[int, SafeState]] = {r: {} for r in (*self._domains, *weights)}
+        by_resource: dict[str, dict[int, SafeState]] = {r: {} for r in (*self._domains, *weights)}
         for key in (*safe, *new):
-            wanted.setdefault(key[0], {})[key[1]] = safe.get(key, AS_FOUND)
+            by_resource.setdefault(key[0], {})[key[1]] = safe.get(key, AS_FOUND)
         self._forget()
         problem, unweighted = "", set[str]()
-        for resource in wanted.keys() - {k[0] for k in new} - weights.keys():
-            if self._states.get(resource) == wanted[resource]:
-                del wanted[resource]
-        for resource, states in wanted.items():
+        for resource in by_resource.keys() - {k[0] for k in new} - weights.keys():
+            if self._states.get(resource) == by_resource[resource]:
+                del by_resource[resource]
+        for resource, states in by_resource.items():
             try:
                 self._record(resource, states, weights.get(resource))
             except (OSError, ValueError, LookupError) as exc:
@@ -159,7 +159,7 @@ class Records:
         self._identities |= {(resource, index): present for index, (_, present) in vcpus.items()}
 
     def _set_aside(self, resource: str) -> None:
-        """Keep an unusable record under another name: it may say what the first agent found."""
+        """Keep an unusable record under another name: it may contain the original state."""
         if resource in self._unusable:
             with contextlib.suppress(FileNotFoundError):
                 kept = record.set_aside(self.folder, resource)
@@ -169,14 +169,14 @@ class Records:
     def _vcpus(
         self, made: record.Domain, states: dict[int, SafeState], threads: VcpuThreads
     ) -> dict[int, "tuple[Vcpu, Identity]"]:
-        found = {}
+        vcpus = {}
         for index in threads.by_index:
             present = self._present((made.resource, index))
             if present is not None:
                 vcpu = _vcpu(present, made.vcpus.get(index), states.get(index))
                 if vcpu is not None:
-                    found[index] = vcpu, present
-        return found
+                    vcpus[index] = vcpu, present
+        return vcpus
 
 
 class Identity(NamedTuple):
@@ -225,8 +225,8 @@ def _vcpu(present: Identity, before: Vcpu | None, state: SafeState | None) -> Vc
         )
         thread.verify()
     elif before.allowed != allowed:  # Nova or an operator gave it other pCPUs since
-        found = replace(before.found, pcpus=allowed or before.found.pcpus)
-        before = replace(before, allowed=allowed, found=found)
+        original = replace(before.original, pcpus=allowed or before.original.pcpus)
+        before = replace(before, allowed=allowed, original=original)
     return replace(before, safe=AS_FOUND if state is None else state)
 
 

@@ -112,18 +112,18 @@ class LibvirtSensor:
         )
         return Observation(time.monotonic_ns(), self.topology, readings, self._paused(), inactive)
 
-    def located(self, seen: Observation) -> Observation:
+    def located(self, observation: Observation) -> Observation:
         """An observation with where vCPUs ran last that may run on several core types."""
         domains = []
-        for domain in seen.domains:
+        for domain in observation.domains:
             vcpus = list(domain.vcpus)
             for at, vcpu in enumerate(vcpus):
                 thread = self.thread((domain.domain.resource, vcpu.index))
-                if thread is not None and seen.topology.position(vcpu.pcpus) is None:
+                if thread is not None and observation.topology.position(vcpu.pcpus) is None:
                     with contextlib.suppress(OSError):  # it has gone
                         vcpus[at] = structs.replace(vcpu, last_pcpu=thread.last_pcpu())
             domains.append(structs.replace(domain, vcpus=tuple(vcpus)))
-        return replace(seen, domains=tuple(domains))
+        return replace(observation, domains=tuple(domains))
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
         """Counters of these vCPUs now; a vCPU that is gone or not counted is left out."""
@@ -184,7 +184,7 @@ class LibvirtSensor:
         guest = self._guests.get(resource)
         closely = rescan or guest is None or guest.xml is not xml
         if closely or guest is None or guest.threads.incomplete:
-            guest = self._found(resource, xml)
+            guest = self._guest(resource, xml)
         domain, threads, allowed = guest.domain, guest.threads, guest.allowed
         vcpus = tuple(
             [
@@ -204,8 +204,8 @@ class LibvirtSensor:
             guest.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
         return DomainReading(domain, vcpus, missing, weight, guest.bursts_us, allowed)
 
-    def _found(self, resource: str, xml: DomainXml) -> _Guest:
-        """The domain as defined, with its threads, found anew if it has a new QEMU process.
+    def _guest(self, resource: str, xml: DomainXml) -> _Guest:
+        """The domain as defined, with its threads, searched for again if it has a new QEMU process.
 
         Reading a descriptor of an ended process fails, so the PID is checked only now and then.
         """
@@ -229,5 +229,5 @@ class LibvirtSensor:
         """The online pCPUs that a definition permits to each vCPU."""
         usual = shared(frozenset(p.id for p in self.topology.pcpus if not p.isolated))
         online = frozenset(p.id for p in self.topology.pcpus)
-        wanted = (xml.pins.get(i, xml.cpuset) for i in range(xml.domain.vcpus))
-        return {i: usual if w is None else shared(w & online) for i, w in enumerate(wanted)}
+        cpusets = (xml.pins.get(i, xml.cpuset) for i in range(xml.domain.vcpus))
+        return {i: usual if c is None else shared(c & online) for i, c in enumerate(cpusets)}

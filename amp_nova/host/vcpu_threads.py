@@ -222,11 +222,11 @@ class VcpuThreads:
         """Search for vCPUs that were plugged, unplugged or moved to another group."""
         self._links = self._count_links()
         (before, _), self._last_search = self._last_search, find(self._process, self._mounted)
-        found, _ = self._last_search
+        vcpus, _ = self._last_search
         for index in list(self.by_index):
-            if found.get(index) != before.get(index):
+            if vcpus.get(index) != before.get(index):
                 self.drop(index)
-        for index, (tid, path, version, threads) in found.items():
+        for index, (tid, path, version, threads) in vcpus.items():
             if index not in self.by_index:
                 group, counts = VcpuGroup(path, version), self._counts(index, tid, threads)
                 task = f"{self._process}/task/{tid}"

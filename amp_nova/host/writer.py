@@ -122,7 +122,7 @@ class Writer:
 
     @property
     def records(self) -> Records:
-        """The records of what was found before the first change; an agent keeps them."""
+        """The records of the states before the first change; an agent keeps them."""
         assert self._conditions.records is not None
         return self._conditions.records
 
@@ -261,7 +261,7 @@ class Writer:
         return None
 
     def _fenced(self) -> Failure | None:
-        """Asked right before each write: the failure of all writes once the lease is lost."""
+        """Called right before each write: the failure of all writes once the lease is lost."""
         if not (lost := self._conditions.lost()):
             return None
         return Failure(LEASE, f"{lost}: until the agent takes a new one, only the guard writes")

@@ -32,15 +32,15 @@ Positions = Mapping[VcpuKey, int | None]
 def of_host(domains: Iterable[DomainReading]) -> dict[VcpuKey, Allocation]:
     """What is in force for every vCPU of these domains."""
     return {
-        (seen.domain.resource, v.index): Allocation(
+        (reading.domain.resource, v.index): Allocation(
             v.pcpus,
             v.bandwidth,
             v.allowed,
             None if v.counts is not None else v.uncounted or "",
-            seen.bursts_us.get(v.index, 0),
+            reading.bursts_us.get(v.index, 0),
         )
-        for seen in domains
-        for v in seen.vcpus
+        for reading in domains
+        for v in reading.vcpus
     }
 
 
@@ -51,11 +51,11 @@ def positions(topology: Topology, allocations: Allocations) -> Positions:
     return {key: position_of[allocation.pcpus] for key, allocation in allocations.items()}
 
 
-def last_positions(seen: Observation, positions: Positions) -> Positions:
+def last_positions(observation: Observation, positions: Positions) -> Positions:
     """Where vCPUs are; those that may be on several core types are where they ran last."""
     last = {
-        (d.domain.resource, v.index): seen.topology.position({v.last_pcpu})
-        for d in seen.domains
+        (d.domain.resource, v.index): observation.topology.position({v.last_pcpu})
+        for d in observation.domains
         for v in d.vcpus
         if v.last_pcpu is not None
     }

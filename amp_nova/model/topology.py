@@ -115,16 +115,16 @@ class Topology:
         their coefficients even if all their pCPUs are offline: the speed of a core does not depend
         on which others are online.
         """
-        known = {p.id: p for p in self.known or self.pcpus}
-        if not online or online - known.keys():
+        by_id = {p.id: p for p in self.known or self.pcpus}
+        if not online or online - by_id.keys():
             return None
         pcpus = tuple(
             replace(p, siblings=tuple(s for s in p.siblings if s in online))
-            for i, p in sorted(known.items())
+            for i, p in sorted(by_id.items())
             if i in online
         )
-        offline = tuple(sorted({*self.offline, *known} - online))
-        return replace(self, pcpus=pcpus, offline=offline, known=tuple(known.values()))
+        offline = tuple(sorted({*self.offline, *by_id} - online))
+        return replace(self, pcpus=pcpus, offline=offline, known=tuple(by_id.values()))
 
     def only_type(self, pcpus: Iterable[int]) -> CoreType | None:
         """The core type of all these pCPUs; ``None`` if they have several or none."""

@@ -26,7 +26,7 @@ ECHO_S = 10.0
 """How long a request waits for its own message, normally a few milliseconds. Long, because a busy
 worker must not decide alone; a bus that is down delivers no requests either."""
 PAUSE_S = 60.0
-"""How long no request waits after one waited in vain."""
+"""How long no request waits after one timed out."""
 
 
 class Decisions:
@@ -78,7 +78,7 @@ class Decisions:
             self._paused_until_s = self._clock() + PAUSE_S
             LOG.warning(
                 "a decision was not delivered to this worker within %g s: until the message bus "
-                "answers, workers may over-book hosts",
+                "recovers, workers may over-book hosts",
                 ECHO_S,
             )
         del self._echoes[decision.number]

@@ -87,12 +87,12 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         reasons: Counter[Outcome] = Counter()
         passed = False
         for host in hosts:
-            wanted = _on_host(host, spec_obj, request) if pinned else request
-            if wanted is None:
+            host_request = _on_host(host, spec_obj, request) if pinned else request
+            if host_request is None:
                 refused.append((host.nodename, "Nova can pin the guest to none of its NUMA cells"))
                 reasons["numa"] += 1
                 continue
-            fit = query.fit(host, wanted)
+            fit = query.fit(host, host_request)
             if fit is not None:
                 if fit.refused is not None:
                     refused.append((host.nodename, fit.refused))
@@ -103,8 +103,8 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                 if (candidates := getattr(host, "allocation_candidates", None)) is not None:
                     host.allocation_candidates = checked = _Candidates(candidates)
                     checked.reserve = reserve
-                    checked.what = host.nodename, resource, wanted, alternates
-            host.consume_from_request = functools.partial(self._consume, host, wanted)
+                    checked.what = host.nodename, resource, host_request, alternates
+            host.consume_from_request = functools.partial(self._consume, host, host_request)
             passed = True
             yield host
         if refused:

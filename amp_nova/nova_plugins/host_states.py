@@ -151,7 +151,7 @@ class HostStates:
         self.rejected = Refusals(clock)
 
     def entry(self, node: str) -> Entry | None:
-        """What is known about a host, however old; ``None`` if it never reported."""
+        """The entry of a host, however old its report; ``None`` if it never reported."""
         return self._entries.get(node)
 
     def oldest_s(self) -> float:

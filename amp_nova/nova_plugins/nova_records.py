@@ -1,7 +1,7 @@
 """What Nova says: the booking of a flavor, which hosts exist, and where pending instances are.
 
 Placement says whether a host exists: every compute service registers its host there before it is
-used, so neither a silent cell nor a new one matters. All cells are asked about instances at the
+used, so neither a silent cell nor a new one matters. All cells are queried for instances at the
 same time, and one that does not answer delays no other. Nova's own ``scatter_gather`` has one pool
 of threads for everyone, which a silent cell fills, and a list of cells that a new cell enters only
 when the service restarts.
@@ -29,11 +29,11 @@ from amp_nova.scheduling.pending import NovaInstance, NovaInstances
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 ANSWER_S = 5.0
-"""How long an answer is waited for."""
+"""How long to wait for an answer."""
 FORGET_S = 60.0
 """After this time a host that Nova did not have is looked up again."""
 SILENT_S = 5.0
-"""After Placement did not answer, it is not asked for so long."""
+"""How long Placement is not queried after it did not answer."""
 HOSTS_MAX = 1 << 16
 """At most this many hosts are remembered; the next one makes all others forgotten."""
 UNVERIFIED_MAX = 1000
@@ -128,32 +128,32 @@ class HostLookup:
 
 
 class Cells:
-    """At most one question is under way in each cell, so a silent cell takes one thread."""
+    """At most one query is under way in each cell, so a silent cell takes one thread."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, threading.Thread] = {}
+        self._threads: dict[str, threading.Thread] = {}
         self._failing: set[str] = set()
 
     def query(self, question: Callable[[Any, str], T]) -> dict[str, T]:
         """The answers by the cell's UUID; cells that failed or are silent are left out.
 
         ``question`` gets the context of a cell and its UUID. Raises what the API database raises.
-        Waits for ``ANSWER_S``, but not again for a cell that has not answered the last question.
+        Waits for ``ANSWER_S``, but not again for a cell that has not answered the last query.
         """
         answers: dict[str, T] = {}
         errors: dict[str, object] = {}
         cells = nova.objects.CellMappingList.get_all(nova.context.get_admin_context())
-        asked = []
+        threads = []
         for cell in cells:
-            before = self._asked.get(cell.uuid)
+            before = self._threads.get(cell.uuid)
             if before is None or not before.is_alive():
                 args = (cell, question, answers, errors)
                 thread = threading.Thread(target=_ask, args=args, name="amp-cell", daemon=True)
-                self._asked[cell.uuid] = thread
-                asked.append(thread)
+                self._threads[cell.uuid] = thread
+                threads.append(thread)
                 thread.start()
         end = time.monotonic() + ANSWER_S
-        for thread in asked:
+        for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
         in_time = dict(answers)  # a late answer must not change it
         for uuid in {cell.uuid for cell in cells} - in_time.keys() - self._failing:

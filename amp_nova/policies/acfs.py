@@ -121,9 +121,9 @@ class AcfsPolicy:
         sizes = {name: len(instance.active) for name, instance in instances.items()}
         virtual_s = virtual_time.advance(view, memory.virtual_s, steps, sizes)
         if threads:
-            known_s = [at_s for name, at_s in virtual_s.items() if name in memory.virtual_s]
+            old_s = [at_s for name, at_s in virtual_s.items() if name in memory.virtual_s]
             new = virtual_s.keys() - memory.virtual_s.keys()
-            virtual_s |= dict.fromkeys(new, max(known_s, default=0.0))
+            virtual_s |= dict.fromkeys(new, max(old_s, default=0.0))
         claim_s, threshold_s = {}, {}
         for name, instance in instances.items():
             rate = rates[name]

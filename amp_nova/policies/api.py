@@ -165,15 +165,15 @@ def ratio(name: str, value: float) -> None:
         raise ValueError(f"{name}={value:g} is not allowed: give a number from 0 to 1")
 
 
-def sections(value: str, known: Collection[str]) -> frozenset[str]:
+def sections(value: str, available: Collection[str]) -> frozenset[str]:
     """Sections of a policy's paper that it follows as printed, from ``printed=2.2,3.1``.
 
-    Raises ``ValueError`` unless all are among those ``known``.
+    Raises ``ValueError`` unless all are among those ``available``.
     """
-    wanted = frozenset(part.strip() for part in value.split(",") if part.strip())
-    if unknown := sorted(wanted - frozenset(known)):
+    numbers = frozenset(part.strip() for part in value.split(",") if part.strip())
+    if unknown := sorted(numbers - frozenset(available)):
         raise ValueError(
             f"printed={unknown[0]} is not a section that can be followed as printed: "
-            f"give {', '.join(known)}, or several with commas"
+            f"give {', '.join(available)}, or several with commas"
         )
-    return wanted
+    return numbers

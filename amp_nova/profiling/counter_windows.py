@@ -206,10 +206,10 @@ def with_window(
     return CounterProfile(types, position, window.utilization_ratio)
 
 
-def _is_other_work(known: TypeProfile, window: Window) -> bool:
+def _is_other_work(profile: TypeProfile, window: Window) -> bool:
     """Whether cache misses tell that a window shows other work than a profile of another type."""
-    were, are = known.misses_per_cycle, window.misses_per_cycle
-    was_ipc, ipc = known.ipc, window.ipc
+    were, are = profile.misses_per_cycle, window.misses_per_cycle
+    was_ipc, ipc = profile.ipc, window.ipc
     if were is None or are is None or not was_ipc or not ipc:
         return False
     if max(were.value, are) < MISSES_MIN_PER_CYCLE:

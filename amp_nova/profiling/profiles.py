@@ -94,7 +94,7 @@ class Profiles:
     misses: Mapping[VcpuKey, MissSample] = field(default_factory=dict)
 
     def of(self, key: VcpuKey) -> VcpuProfile:
-        """What is known of one vCPU."""
+        """The profile of one vCPU."""
         entry = self.entries.get(key)
         return UNKNOWN if entry is None else entry.profile
 
@@ -118,16 +118,16 @@ class Profiles:
         return drifts
 
 
-def advance(before: Profiles, seen: Observation, positions: Positions) -> Profiles:
+def advance(before: Profiles, observation: Observation, positions: Positions) -> Profiles:
     """Add the counters of an observation, close windows that are full, forget what is gone.
 
-    Nothing is known any more if the core types have changed.
+    All profiles are dropped if the core types have changed.
     """
-    types, now_ns = seen.topology.core_types, seen.time_ns
+    types, now_ns = observation.topology.core_types, observation.time_ns
     start = before if before.core_types == types else Profiles(before.settings, types)
     window_ns = start.settings.window_ns
     entries, full, counted = dict(start.entries), {}, 0
-    for domain in seen.domains:
+    for domain in observation.domains:
         resource, incarnation = domain.domain.resource, domain.domain.incarnation
         for reading in domain.vcpus:
             if reading.counts is None:
@@ -143,23 +143,26 @@ def advance(before: Profiles, seen: Observation, positions: Positions) -> Profil
             if not entry.measured and now_ns - entry.since_ns >= window_ns:
                 full[key] = reading
     if counted < len(entries):  # keep the entry of a vCPU that could not be read this time
-        alive = {d.domain.resource for d in seen.domains}
+        alive = {d.domain.resource for d in observation.domains}
         entries = {k: e for k, e in entries.items() if k[0] in alive}
     profiles = Profiles(start.settings, types, entries, start.misses)
-    return _closed(profiles, full, seen) if full else profiles
+    return _closed(profiles, full, observation) if full else profiles
 
 
-def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Observation) -> Profiles:
+def _closed(
+    profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], observation: Observation
+) -> Profiles:
     """Add the windows that are full, and update profiles and miss costs."""
-    entries, misses, now_s = dict(profiles.entries), dict(profiles.misses), seen.time_ns / 1e9
+    entries, misses = dict(profiles.entries), dict(profiles.misses)
+    now_s = observation.time_ns / 1e9
     platform = speedup.platform_of(profiles.core_types, misses.values())
     names = [t.name for t in profiles.core_types]
-    base = names.index(reference) if (reference := seen.topology.reference) in names else 0
+    base = names.index(reference) if (reference := observation.topology.reference) in names else 0
     for key, reading in full.items():
         entry = entries[key]
         position, since_ns, first = entry.position, entry.since_ns, entry.first
         counters, profile = entry.counters, entry.profile
-        passed_ns = seen.time_ns - since_ns
+        passed_ns = observation.time_ns - since_ns
         window = counter_windows.window(first, reading, passed_ns)
         if window is not None and position is not None:
             counters = counter_windows.with_window(counters, position, window, now_s)
@@ -169,7 +172,7 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
                 misses[key] = sample
         over = passed_ns >= counter_windows.INTERVAL_S * 1e9
         if over:  # the next window begins at once
-            since_ns, first = seen.time_ns, reading
+            since_ns, first = observation.time_ns, reading
         entries[key] = ProfileEntry(
             entry.incarnation, position, since_ns, first, counters, not over, profile
         )
@@ -197,9 +200,11 @@ def _concluded(
         if (position, base) != (last, 0):
             estimate = speedup.speedup(platform, counters, position, base, now_s)
         if estimate is not None:
-            wanted = speedup.own_coefficient(estimate, ours, theirs)
+            own_coefficient = speedup.own_coefficient(estimate, ours, theirs)
             in_force = before.coefficients.get(core_type.name, ours)
-            own[core_type.name] = speedup.next_coefficient(in_force, wanted, estimate.noise)
+            own[core_type.name] = speedup.next_coefficient(
+                in_force, own_coefficient, estimate.noise
+            )
     now, per_ref_ns = counters.now, None
     if now is not None and counters.position is not None:
         coefficient = types[counters.position].coefficient
@@ -208,13 +213,13 @@ def _concluded(
     return VcpuProfile(ipc, counters.score, fastest, sampled, own, per_ref_ns)
 
 
-def moved(profiles: Profiles, seen: Observation, positions: Positions) -> Profiles:
+def moved(profiles: Profiles, observation: Observation, positions: Positions) -> Profiles:
     """Begin a new window for each vCPU that is on another core type since the observation."""
     entries = dict(profiles.entries)
-    for domain in seen.domains:
+    for domain in observation.domains:
         for reading in domain.vcpus:
             key = (domain.domain.resource, reading.index)
             entry = entries.get(key)
             if entry is not None and entry.position != positions[key] and reading.counts:
-                entries[key] = entry.begin(positions[key], reading, seen.time_ns)
+                entries[key] = entry.begin(positions[key], reading, observation.time_ns)
     return Profiles(profiles.settings, profiles.core_types, entries, profiles.misses)

@@ -98,13 +98,13 @@ def platform_of(core_types: Sequence[CoreType], samples: Collection[MissSample] 
     A miss takes the same time on all types, so a cost that is not measured in cycles of a type
     scales with the coefficient, which stands for the clock.
     """
-    known, slowest = list(samples), MissCost(MISS_CYCLES, MISS_SE_RATIO)
+    miss_samples, slowest = list(samples), MissCost(MISS_CYCLES, MISS_SE_RATIO)
     if core_types:
         on_slow, on_fast = core_types[0].miss_cycles, core_types[-1].miss_cycles
         if on_slow is not None and on_fast is not None:
-            known.append(MissSample(on_slow, on_fast))
-    if known:
-        slowest = _mean_cost([s.slow_cycles for s in known])
+            miss_samples.append(MissSample(on_slow, on_fast))
+    if miss_samples:
+        slowest = _mean_cost([s.slow_cycles for s in miss_samples])
     least = core_types[0].coefficient if core_types else None
     costs = [
         MissCost(slowest.cycles * t.coefficient / least, slowest.se_ratio)
@@ -112,9 +112,9 @@ def platform_of(core_types: Sequence[CoreType], samples: Collection[MissSample] 
         else None
         for t in core_types
     ]
-    if known:
+    if miss_samples:
         costs[0] = slowest
-        costs[-1] = _mean_cost([s.fast_cycles for s in known])
+        costs[-1] = _mean_cost([s.fast_cycles for s in miss_samples])
     return Platform(tuple(core_types), tuple(costs))
 
 
@@ -270,13 +270,13 @@ def _computes(platform: Platform, profile: CounterProfile, position: int) -> boo
     return here.misses_per_cycle.value * miss.cycles < MEMORY_MIN_RATIO
 
 
-def next_coefficient(in_force: float, wanted: float, noise: float) -> float:
-    """``wanted`` if it differs from the coefficient in force by more than noise, else the latter.
+def next_coefficient(in_force: float, measured: float, noise: float) -> float:
+    """``measured`` if it differs from ``in_force`` by more than noise, else the latter.
 
     Every change writes a quota, and on a real host each write refills it.
     """
     enough = max(STEP_MIN_RATIO * in_force, 2.0 * noise)
-    return wanted if abs(wanted - in_force) > enough else in_force
+    return measured if abs(measured - in_force) > enough else in_force
 
 
 def miss_sample(platform: Platform, profile: CounterProfile) -> MissSample | None:

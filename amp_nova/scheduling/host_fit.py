@@ -132,19 +132,19 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
 
 
 def quick_fit(headroom: Headroom, request: ReportedInstance) -> HostFit | None:
-    """The fit if it is known without packing: beside the other demands, or never.
+    """The fit if it needs no repacking: the request fits beside the other demands, or not at all.
 
     ``None`` if the host has to be packed anew to find out.
     """
-    report, wanted = headroom.report, request.core_type
+    report, type_name = headroom.report, request.core_type
     if not request.vcpus:
-        exists = any(t.name == wanted for t in report.topology.core_types)
-        return HostFit() if exists else HostFit(refused=f"it has no core type '{wanted}'")
+        exists = any(t.name == type_name for t in report.topology.core_types)
+        return HostFit() if exists else HostFit(refused=f"it has no core type '{type_name}'")
     if not headroom.free:
         return HostFit(refused="its core types have no coefficients: calibrate the host")
-    types = [f.core_type for f in headroom.free if wanted in (None, f.core_type.name)]
+    types = [f.core_type for f in headroom.free if type_name in (None, f.core_type.name)]
     if not types:
-        return HostFit(refused=f"it has no core type '{wanted}' that is calibrated")
+        return HostFit(refused=f"it has no core type '{type_name}' that is calibrated")
     demands = demands_of(request, report)
     if len(demands) < len(request.vcpus):
         return HostFit(refused="it is not calibrated for Ips bookings: run amp-nova calibrate")
@@ -172,13 +172,13 @@ def quick_fit_of(request: ReportedInstance) -> Callable[[Headroom], HostFit | No
     if len(booked) != 1 or any(v.cpus_allowed_list for v in request.vcpus):
         return lambda headroom: quick_fit(headroom, request)
     ((refcores, ips),) = booked
-    amount, wanted = refcores or ips or 0.0, request.core_type
+    amount, type_name = refcores or ips or 0.0, request.core_type
     fits: dict[str, HostFit] = {}
 
     def answer(headroom: Headroom) -> HostFit | None:
         for core_type, free, in_refcores, in_ips in headroom.free if headroom.complete else ():
             worth = in_refcores if ips is None else in_ips
-            if not free or not worth or wanted not in (None, core_type.name):
+            if not free or not worth or type_name not in (None, core_type.name):
                 continue
             enough = amount / worth - TOLERANCE
             if free[-1] < enough <= 1.0 and core_type.smt_busy_factor is None:

@@ -46,16 +46,16 @@ def advance(before: Order | None, origin: Origin, now_s: float, age_max_s: float
     ended: tuple[tuple[str, float], ...] = ()
     if before is not None and now_s - before.received_s <= SILENCE_MAX * age_max_s:
         runs = {**dict(before.ended), before.boot_id: before.offset_s}
-        known_s = runs.pop(origin.boot_id, None)
-        if known_s is None:
+        run_offset_s = runs.pop(origin.boot_id, None)
+        if run_offset_s is None:
             _check_unknown(before, origin, now_s, age_max_s)
         else:
-            known_s += DRIFT_MAX_RATIO * (now_s - before.received_s)
-            _check_known(before, origin, known_s)
-            if (late_s := offset_s - known_s) > age_max_s:
-                reason = f"that of {origin.node} was under way for {late_s:.0f} s"
+            run_offset_s += DRIFT_MAX_RATIO * (now_s - before.received_s)
+            _check_known(before, origin, run_offset_s)
+            if (late_s := offset_s - run_offset_s) > age_max_s:
+                reason = f"that of {origin.node} took {late_s:.0f} s to arrive"
                 raise ReportInvalid("old", reason)
-            offset_s = min(offset_s, known_s)
+            offset_s = min(offset_s, run_offset_s)
         ended = tuple(runs.items())[-RUNS_MAX:]
     sent_s = origin.uptime_s + offset_s
     return Order(origin.boot_id, origin.sequence, offset_s, sent_s, now_s, ended)
@@ -65,7 +65,7 @@ def _check_known(before: Order, origin: Origin, offset_s: float) -> None:
     """Raise ``ReportInvalid`` if a run that has reported before sent this before the last one."""
     if origin.boot_id == before.boot_id:
         if origin.sequence <= before.sequence:
-            raise ReportInvalid("old", f"a newer one from {origin.node} was received before")
+            raise ReportInvalid("old", f"a newer one from {origin.node} has already been received")
     elif origin.uptime_s + offset_s <= before.sent_s:
         raise ReportInvalid("old", f"the agent of {origin.node} has been restarted since")
 

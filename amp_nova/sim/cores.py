@@ -93,7 +93,7 @@ class Cores:
     def wake(self, vcpu: SimVcpu) -> None:
         """Put a vCPU that became runnable on a pCPU."""
         load, last = self._load, vcpu.pcpu
-        if last in vcpu.pcpus and self._wanted(last) + vcpu.limit_cores <= 1.0 + EPSILON:
+        if last in vcpu.pcpus and self._demand_cores(last) + vcpu.limit_cores <= 1.0 + EPSILON:
             self._enqueue(vcpu, last)
             return
         least = min(load[p] for p in vcpu.pcpus) + EPSILON
@@ -151,13 +151,13 @@ class Cores:
     def _touch(self, pcpu: int) -> None:
         # Summed again rather than adjusted, so that rounding errors do not accumulate.
         self._load[pcpu] = sum([load_cores(v) for v in self._queues[pcpu]])
-        if self._wanted(pcpu) > 1.0 + EPSILON:
+        if self._demand_cores(pcpu) > 1.0 + EPSILON:
             self._overloaded.add(pcpu)
         else:
             self._overloaded.discard(pcpu)
         self._dirty.add(pcpu)
 
-    def _wanted(self, pcpu: int) -> float:
+    def _demand_cores(self, pcpu: int) -> float:
         """The cores that the vCPUs on a pCPU would use if each were alone on it."""
         return sum([v.limit_cores for v in self._queues[pcpu]])
 
@@ -242,8 +242,8 @@ class Cores:
         lack = {}
         for vcpu in self._short | cores_of.keys():
             assert vcpu.pcpu is not None
-            got = sum(cores_of[vcpu].values()) if vcpu in cores_of else self._own[vcpu][0]
-            lack[vcpu] = vcpu.limit_cores - got
+            cores = sum(cores_of[vcpu].values()) if vcpu in cores_of else self._own[vcpu][0]
+            lack[vcpu] = vcpu.limit_cores - cores
         spare = (p for p in self._rank if self._spare[p] > EPSILON)  # in the order of preference
         for pcpu in spare if lack else ():
             here = (v for v in lack if lack[v] > EPSILON and pcpu in v.pcpus)
@@ -253,8 +253,8 @@ class Cores:
             for vcpu, cores in zip(waiting, shares, strict=True):
                 assert vcpu.pcpu is not None
                 lack[vcpu] -= cores
-                given = cores_of.setdefault(vcpu, {vcpu.pcpu: self._own[vcpu][0]})
-                given[pcpu] = given.get(pcpu, 0.0) + cores
+                by_pcpu = cores_of.setdefault(vcpu, {vcpu.pcpu: self._own[vcpu][0]})
+                by_pcpu[pcpu] = by_pcpu.get(pcpu, 0.0) + cores
 
 
 class PreferFast(Cores):

@@ -71,7 +71,7 @@ def rates(
     cpi = CORE_CPI / max(1.0 - memory, CORE_PART_LEAST)
     if types[0].name in ipc:
         cpi = 1.0 / ipc[types[0].name]
-    found = []
+    by_type = []
     for core_type, speed, gain in zip(types, speeds, gains, strict=False):
         instructions = slowest_ips * speed * ipc_ratio
         here = cpi * (1.0 - memory + memory * gain)
@@ -80,8 +80,8 @@ def rates(
         cycles = instructions * here / ipc_ratio
         if core_type.clock_calibrated and core_type.clock_hz is not None:
             cycles = core_type.clock_hz
-        found.append(Rates(instructions, cycles, instructions * cpi * memory / MISS_CYCLES))
-    return tuple(found)
+        by_type.append(Rates(instructions, cycles, instructions * cpi * memory / MISS_CYCLES))
+    return tuple(by_type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Outcome:
 
 
 class SimHost:
-    """A Sensor, Actuator and FastPort with a clock that moves only when told to."""
+    """A Sensor, Actuator and FastPort with a clock that moves only in ``advance``."""
 
     def __init__(
         self,
@@ -150,15 +150,15 @@ class SimHost:
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
         """Counters of these vCPUs now; those that are gone or not counted are left out."""
-        found = {}
+        samples = {}
         for key in keys:
             guest = self._guests.get(key[0])
             if guest is None or not self._counting.works or key[1] >= len(guest.vcpus):
                 continue
             vcpu = guest.vcpus[key[1]]
             vcpu.accrue(self.now_s)
-            found[key] = vcpu.sample(self.now_s)
-        return found
+            samples[key] = vcpu.sample(self.now_s)
+        return samples
 
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
         """Write limits; nothing fails here."""
@@ -258,6 +258,6 @@ class TakingTurns:
         """The same share for every vCPU; one pCPU stands for all of its core type."""
         if not self._running:
             return {}
-        given = alone_shares(self._pcpus, len(self._running))
-        cores = {at: share for at, share in enumerate(given) if share > 0.0}
+        shares = alone_shares(self._pcpus, len(self._running))
+        cores = {at: share for at, share in enumerate(shares) if share > 0.0}
         return {vcpu: Share(cores, 0.0) for vcpu in self._running}

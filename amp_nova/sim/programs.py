@@ -98,7 +98,7 @@ class Locking:
             self._expect(vcpu, lock.after_ref_s)
 
     def reached(self, vcpu: SimVcpu, now_s: float) -> Sequence[SimVcpu]:
-        """A vCPU needs the lock, has done what it needed it for, or has finished its work."""
+        """A vCPU needs the lock, releases it, or has finished its work."""
         work = vcpu.work
         work.progress_ref_s = work.target_ref_s
         work.done = work.target_ref_s == work.behaviour.workload.work_ref_s

@@ -61,9 +61,11 @@ class Windows:
         for refcores, counted, before, after in vcpus:
             if refcores is None:
                 continue
-            got, wanted = self._vcpu(before, after, refcores, wall_s, counted=counted)
-            delivered += got
-            owed += wanted
+            delivered_ref_s, owed_ref_s = self._vcpu(
+                before, after, refcores, wall_s, counted=counted
+            )
+            delivered += delivered_ref_s
+            owed += owed_ref_s
             booked += refcores
         self._before = meters
         self._owed_ref_s += owed
@@ -220,8 +222,8 @@ def _booked_refcores(vcpus: Iterable[VcpuBooking], topology: Topology) -> float 
         for v in vcpus
         if v.kind != "best_effort"
     ]
-    known = [b for b in booked if b is not None]
-    return sum(known) / len(known) if known and len(known) == len(booked) else None
+    refcores = [b for b in booked if b is not None]
+    return sum(refcores) / len(refcores) if refcores and len(refcores) == len(booked) else None
 
 
 def rounded(value: object) -> object:

@@ -50,11 +50,11 @@ def _tick_s(loop: Loop, scenario: Scenario) -> float | None:
 
 def _settings(scenario: Scenario) -> Settings:
     """The loop's settings for a scenario."""
-    given = scenario.agent
+    agent = scenario.agent
     return replace(
-        given,
-        policy=replace(given.policy, seed=scenario.seed),
-        ips=replace(given.ips, controller=scenario.ips_controller),
+        agent,
+        policy=replace(agent.policy, seed=scenario.seed),
+        ips=replace(agent.ips, controller=scenario.ips_controller),
         accounts=False,  # nobody reads the records of cycles
     )
 
@@ -71,7 +71,7 @@ def _begun(scenario: Scenario, settings: Settings, policy: Policy) -> tuple[SimH
 
 
 def not_enforced(scenario: Scenario) -> list[str]:
-    """A sentence for each booking of a vCPU that cannot hold, which the first cycle finds out."""
+    """A sentence for each booking of a vCPU that cannot be enforced, as the first cycle shows."""
     _, loop = _begun(scenario, _settings(scenario), NonePolicy())
     return [
         f"VM '{vm}', vCPU {index}: {entitlement.note}"

@@ -45,7 +45,7 @@ def encode(decision: Decision) -> str:
 def decode(text: object) -> Decision:
     """Read a decision; ``ReportInvalid`` if it is too long or malformed."""
     if not isinstance(text, str) or len(text) > CHARACTERS_MAX:
-        raise ReportInvalid("malformed", "a worker's decision is no string of a permitted length")
+        raise ReportInvalid("malformed", "a worker's decision is not a string of a valid length")
     try:
         return _decoder.decode(text)
     except (ValueError, RecursionError) as exc:

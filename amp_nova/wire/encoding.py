@@ -107,12 +107,12 @@ def encode(report: HostReport) -> str:
 
 
 def _groups(instances: Iterable[ReportedInstance]) -> tuple[_Group, ...]:
-    found: dict[tuple[str, str], list[ReportedInstance]] = {}
+    groups: dict[tuple[str, str], list[ReportedInstance]] = {}
     for instance in instances:
-        found.setdefault((instance.flavor, instance.image), []).append(instance)
+        groups.setdefault((instance.flavor, instance.image), []).append(instance)
     return tuple(
         _Group(*key, tuple(structs.replace(i, flavor="", image="") for i in members))
-        for key, members in found.items()
+        for key, members in groups.items()
     )
 
 
@@ -248,9 +248,9 @@ _topologies: WeakValueDictionary[_Topology, Topology] = WeakValueDictionary()
 
 
 def _topology_in(read: _Topology) -> Topology:
-    if (found := _topologies.get(read)) is None:
-        found = _topologies[read] = _new_topology(read)
-    return found
+    if (topology := _topologies.get(read)) is None:
+        topology = _topologies[read] = _new_topology(read)
+    return topology
 
 
 def _new_topology(read: _Topology) -> Topology:
@@ -262,8 +262,8 @@ def _new_topology(read: _Topology) -> Topology:
     threads: dict[int, tuple[int, ...]] = {}
     core_types = tuple(_core_type(t, pcpus[t.name], threads) for t in read.core_types)
     online = ((p, name) for name, ids in pcpus.items() for p in ids)
-    found = (PCpu(p, name, threads.get(p, ())) for p, name in sorted(online))
-    return Topology(core_types, tuple(found), read.reference, read.source)
+    cpus = (PCpu(p, name, threads.get(p, ())) for p, name in sorted(online))
+    return Topology(core_types, tuple(cpus), read.reference, read.source)
 
 
 def _core_type(

@@ -37,12 +37,12 @@ _shared: WeakValueDictionary[str, frozenset[int]] = WeakValueDictionary()
 
 def pcpus_of(text: str) -> frozenset[int]:
     """The ids in a CPU list; ``ValueError`` if it is malformed."""
-    if (found := _shared.get(text)) is None:
-        found = frozenset(cpulist.parse(text))
-        if found and max(found) > PCPU_ID_MAX:
-            raise ValueError(f"pCPU {max(found)} is out of range")
-        _shared[text] = found
-    return found
+    if (ids := _shared.get(text)) is None:
+        ids = frozenset(cpulist.parse(text))
+        if ids and max(ids) > PCPU_ID_MAX:
+            raise ValueError(f"pCPU {max(ids)} is out of range")
+        _shared[text] = ids
+    return ids
 
 
 class Speedup(Struct, frozen=True, array_like=True, gc=False):

@@ -37,6 +37,7 @@ from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
 from tests import hosts
 from tests.host_reports import host_report
+from tests.nova_requests import flavor, request_spec
 
 objects.register_all()
 HOSTS, REPEATS = 1000, 15
@@ -105,21 +106,6 @@ def reported(monkeypatch):
     report_server._shared = None
 
 
-def request(specs):
-    """A request for one instance of two vCPUs."""
-    size = {"vcpus": 2, "memory_mb": 512, "root_gb": 0, "ephemeral_gb": 0, "swap": 0}
-    return objects.RequestSpec(
-        instance_uuid=str(uuid.uuid4()),
-        flavor=objects.Flavor(name="f", flavorid="f", extra_specs=specs, **size),
-        image=objects.ImageMeta(properties=objects.ImageMetaProps()),
-        numa_topology=None,
-        pci_requests=objects.InstancePCIRequests(requests=[]),
-        scheduler_hints={},
-        requested_resources=[],
-        num_instances=1,
-    )
-
-
 def spent_s(plugin, states, specs):
     """CPU time of a filter or a weigher, through Nova's handler; sorting is part of it."""
     for host in states:  # with candidates, and unchanged by earlier requests
@@ -130,7 +116,7 @@ def spent_s(plugin, states, specs):
         if isinstance(plugin, filters.BaseHostFilter)
         else weights.HostWeightHandler().get_weighed_objects
     )
-    spec = request(specs)
+    spec = request_spec(flavor(specs, vcpus=2))
     began_s = time.process_time()
     found = handle([plugin], states, spec)
     took_s = time.process_time() - began_s

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from typing import ClassVar
 
 import fixtures
@@ -14,6 +13,7 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.nova_records import HostLookup
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from tests.functional.agents import Agent
+from tests.programs import until
 
 FILTER = "amp_nova.nova_plugins.filters.AmpCapacityFilter"
 WAIT_RETRIES = 60
@@ -128,12 +128,9 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
             worker.follow_up()
 
     @staticmethod
-    def wait_until(condition, what, timeout_s=60.0):
+    def wait_until(condition, what):
         """Wait for something that happens in another thread."""
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < deadline, f"timed out: {what}"
-            time.sleep(0.05)
+        until(condition, 60.0, what, pause_s=0.05)
 
     def flavor(self, vcpus=1, **specs):
         """A flavor; ``specs`` without ``amp:``."""

@@ -7,7 +7,6 @@ concurrent boots that fail deadlock.
 """
 
 import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 from unittest import mock
@@ -19,6 +18,7 @@ from nova.scheduler.client.query import SchedulerQueryClient
 from nova.scheduler.host_manager import HostManager
 
 from tests.functional.test_placement import PlacementTestCase
+from tests.nova_requests import request_spec
 
 REQUESTS, CAPACITY, BOOKED = 50, 24, "0.6"
 TYPES = {"slow": (6, 1.0), "fast": (2, 2.0)}
@@ -36,35 +36,7 @@ class ConcurrencyTest(PlacementTestCase):
     def request(self, flavor_id):
         """One instance's request."""
         admin = context.get_admin_context()
-        flavor = objects.Flavor.get_by_flavor_id(admin, flavor_id)
-        return objects.RequestSpec(
-            admin,
-            instance_uuid=str(uuid.uuid4()),
-            flavor=flavor,
-            image=objects.ImageMeta(properties=objects.ImageMetaProps()),
-            project_id="project",
-            user_id="user",
-            num_instances=1,
-            is_bfv=False,
-            numa_topology=None,
-            pci_requests=objects.InstancePCIRequests(requests=[]),
-            **dict.fromkeys(
-                (
-                    "availability_zone",
-                    "instance_group",
-                    "requested_destination",
-                    "limits",
-                    "retry",
-                    "ignore_hosts",
-                    "force_hosts",
-                    "force_nodes",
-                )
-            ),
-            scheduler_hints={},
-            security_groups=objects.SecurityGroupList(objects=[]),
-            requested_resources=[],
-            request_level_params=objects.RequestLevelParams(),
-        )
+        return request_spec(objects.Flavor.get_by_flavor_id(admin, flavor_id))
 
     def select(self, spec):
         """The host that a worker selects, on which the guest then starts; ``None`` without one."""
@@ -99,32 +71,27 @@ class ConcurrencyTest(PlacementTestCase):
         return [host for host in hosts if host is not None]
 
     def over_booked(self):
-        """Booked vCPUs without a place, as the agents report once the guests have started."""
+        """Booked vCPUs without a place; all guests have started and are reported to all workers."""
         found = []
-        for agent in self.agents.values():
-            agent.host.wait(1.0)
-            agent.last = agent.loop.cycle()
-            found += agent.over_booked()
-        return found
-
-    def forget_failed_claims(self):
-        """What ``follow_up`` does once Nova's database says that requests failed."""
-        self.cycle_all()
-        for worker in self.workers:
-            found = dict.fromkeys(worker.states.waiting())
-            worker.states.follow(found, float("inf"))
-
-    def cycle_all(self):
-        """Have all guests reported to all workers."""
         for name, agent in self.agents.items():
             agent.host.wait(1.0)
-            agent.publisher.offer(agent.loop.cycle(), agent.info)
+            agent.last = agent.loop.cycle()
+            agent.publisher.offer(agent.last, agent.info)
             here = set(agent.host.domains)
             for worker in self.workers:
                 self.wait_until(
                     lambda w=worker, n=name, h=here: set(w.states.entry(n).report.by_uuid) == h,
                     "the report arrives",
                 )
+            found += agent.over_booked()
+        return found
+
+    def forget_failed_claims(self):
+        """What ``follow_up`` does once Nova's database says that requests failed."""
+        assert self.over_booked() == []
+        for worker in self.workers:
+            found = dict.fromkeys(worker.states.waiting())
+            worker.states.follow(found, float("inf"))
 
     def test_with_the_claim_no_host_is_ever_over_booked(self):
         """Two workers that compete for the same capacity may both give up; a retry succeeds."""
@@ -151,10 +118,3 @@ class ConcurrencyTest(PlacementTestCase):
         assert self.over_booked() == []
         assert len(placed) <= CAPACITY
         assert len(placed) >= CAPACITY - self.WORKERS  # both may have given up the last place
-
-
-class OneWorkerTest(ConcurrencyTest):
-    """A single worker places as many as there is capacity for."""
-
-    WORKERS = 1
-    test_with_the_claim_no_host_is_ever_over_booked = None  # two workers are the harder case

@@ -27,27 +27,16 @@ def cloud():
 
 def core_types(count, siblings):
     """As many core types, with as many hardware threads in each core."""
-    each = PCPUS // count
-    return [
-        {
-            "name": f"t{at}",
-            "coefficient": 1.0 + at,
-            "nominal_ips": 1e9 * (1 + at),
-            "pcpus": f"{at * each}-{at * each + each - 1}",
-            **(
-                {
-                    "smt_busy_factor": 0.6,
-                    "siblings": [
-                        f"{p}-{p + siblings - 1}"
-                        for p in range(at * each, at * each + each, siblings)
-                    ],
-                }
-                if siblings > 1
-                else {}
-            ),
-        }
-        for at in range(count)
-    ]
+    each, found = PCPUS // count, []
+    for at in range(count):
+        first, end = at * each, (at + 1) * each
+        made = {"name": f"t{at}", "coefficient": 1.0 + at, "nominal_ips": 1e9 * (1 + at)}
+        made["pcpus"] = f"{first}-{end - 1}"
+        if siblings > 1:
+            made["smt_busy_factor"] = 0.6
+            made["siblings"] = [f"{p}-{p + siblings - 1}" for p in range(first, end, siblings)]
+        found.append(made)
+    return found
 
 
 def large(vcpu, policy="amp-vm", types=(4, 8), **instance):

@@ -48,26 +48,20 @@ class MovesTest(CloudTestCase):
         assert self.host_of(server) == "host2"
         self.assert_kept(server, "host2", [1], 0.75)
 
-    def test_cold_migration(self):
-        """To the other host, where its limit is set again."""
+    def test_cold_migration_and_a_resize_to_a_size_that_fits_nowhere(self):
+        """To the other host, where its limit is set again; the resize changes nothing."""
         server = self.boot_on("host1", self.flavor(pref_core="1.5"))
-
-        server = self._migrate_server(server)
-        assert self.host_of(server) == "host2"
-        server = self._confirm_resize(server)
-
-        self.assert_kept(server, "host2", [1], 0.75)
-
-    def test_resize_to_a_size_that_fits_nowhere_is_refused(self):
-        """The instance is unchanged."""
-        server = self.boot_on("host1", self.flavor(pref_core="0.5"))
 
         body = {"resize": {"flavorRef": self.flavor(pref_core="3")}}
         self.api.post_server_action(server["id"], body, check_response_status=[202])
         self._wait_for_server_parameter(server, {"OS-EXT-STS:task_state": None})
-
         assert self.host_of(server) == "host1"
-        self.assert_kept(server, "host1", [0], 0.5)
+        self.assert_kept(server, "host1", [1], 0.75)
+
+        server = self._migrate_server(server)
+        assert self.host_of(server) == "host2"
+        server = self._confirm_resize(server)
+        self.assert_kept(server, "host2", [1], 0.75)
 
     def test_resize_on_the_same_host_uses_its_own_share_again(self):
         """1.5 of the 2 are its own: 2 fit, although only 0.5 are free."""

@@ -44,22 +44,18 @@ class NovaInternalsTest(CloudTestCase):
         patched.start()
         self.addCleanup(patched.stop)
 
-    def test_candidates_are_examined_just_before_the_claim_and_the_host_consumed_after_it(self):
-        """Of the host that Nova turns to, after all filters and weighers."""
+    def test_the_host_is_examined_before_its_claim_and_alternates_after_it_is_consumed(self):
+        """That of the host that Nova turns to, after all filters and weighers.
+
+        Alternates later, so that it is known by then what they are (``HostStates.chosen``).
+        """
         server = self.boot(self.flavor(pref_core="0.5"))
         host = self.host_of(server)
 
-        before = self.calls[: self.calls.index(("consumed", host)) + 1]
+        consumed = self.calls.index(("consumed", host)) + 1
+        before, after = self.calls[:consumed], self.calls[consumed:]
 
         assert before == [("filtered", ""), ("examined", host), ("claimed", ""), ("consumed", host)]
-
-    def test_alternates_are_examined_after_the_host_is_consumed(self):
-        """So that it is known by then that they are alternates (``HostStates.chosen``)."""
-        server = self.boot(self.flavor(pref_core="0.5"))
-        host = self.host_of(server)
-
-        after = self.calls[self.calls.index(("consumed", host)) + 1 :]
-
         assert ("claimed", "") not in after
         assert {event for event, _ in after} <= {"examined"}
         (other,) = self.HOSTS.keys() - {host}
@@ -92,7 +88,8 @@ class NovaInternalsTest(CloudTestCase):
         assert [event for event, _ in self.calls].count("claimed") == 1
 
     def test_a_later_filter_that_replaces_the_candidates_is_named_in_a_warning(self):
-        """Nova's filters of candidates assign a plain list, which reserves nothing."""
+        """Nova's filters of candidates assign a plain list, which reserves nothing; earlier ones
+        may."""
         later = ["AmpCapacityFilter", "NUMATopologyFilter", "ComputeFilter", "PciPassthroughFilter"]
         self.flags(enabled_filters=later, group="filter_scheduler")
 
@@ -104,10 +101,7 @@ class NovaInternalsTest(CloudTestCase):
         assert "NUMATopologyFilter and PciPassthroughFilter in [filter_scheduler]" in text
         assert "move AmpCapacityFilter to the end" in text
 
-    def test_the_last_filter_logs_no_warning(self):
-        """Whatever replaces the candidates before it."""
         earlier = ["NUMATopologyFilter", "PciPassthroughFilter", "AmpCapacityFilter"]
         self.flags(enabled_filters=[*earlier, "ComputeFilter"], group="filter_scheduler")
-
         with self.assertNoLogs(filters.LOG, "WARNING"):
             HostManager()

@@ -85,17 +85,13 @@ class NumaTest(CloudTestCase):
 
         self.boot(self.numa_flavor(1, "0.5"), state="ERROR")
         self.boot(self.numa_flavor(1, "0.5", hw__mem_page_size="large"), state="ERROR")
+        # A cell that an image asks for counts as well.
+        image = self.image(hw_numa_nodes=1)
+        self.boot(self.flavor(pref_core="0.5"), state="ERROR", image_uuid=image)
 
         self.boot(self.flavor(pref_core="0.5"))
         self.cycle()
         assert self.agents["host1"].over_booked() == []
-
-    def test_a_cell_that_an_image_asks_for_counts_as_well(self):
-        """Nova combines flavor and image."""
-        self.occupy_cell_1()
-        image = self.image(hw_numa_nodes=1)
-
-        self.boot(self.flavor(pref_core="0.5"), state="ERROR", image_uuid=image)
 
     def test_a_pinned_guest_counts_in_its_cell_before_it_is_reported(self):
         """Two of 0.6 do not fit one core, but each has one."""

@@ -69,9 +69,17 @@ class PlacementTestCase(CloudTestCase):
 
 class InventoryTest(PlacementTestCase):
     def test_inventories_follow_the_host(self):
-        """Calibration, offline pCPUs, the reserve; a core type that is all offline is closed."""
+        """Calibration, offline pCPUs, the reserve; a core type that is all offline is closed.
+
+        If nothing changed nothing is written, so the generation stays the same.
+        """
         assert self.inventory("slow") == (2000, 0)
         assert self.inventory("fast") == (2000, 0)
+
+        url = f"/resource_providers/{provider_uuid('host1', 'slow')}"
+        before = self.placement.get(url, version="1.36").body["generation"]
+        self.offer("host1")
+        assert self.placement.get(url, version="1.36").body["generation"] == before
 
         self.offer("host1", hosts.topology({"slow": (2, 1.0), "fast": (1, 2.35)}), 0.1)
         assert self.inventory("fast") == (2350, 235)
@@ -133,15 +141,6 @@ class InventoryTest(PlacementTestCase):
         self.offer("host1", symmetric)
         assert self.inventory("fast") is None
 
-    def test_nothing_is_written_if_nothing_changed(self):
-        """A periodic synchronisation only reads, so the generation stays the same."""
-        url = f"/resource_providers/{provider_uuid('host1', 'slow')}"
-        before = self.placement.get(url, version="1.36").body["generation"]
-
-        self.offer("host1")
-
-        assert self.placement.get(url, version="1.36").body["generation"] == before
-
 
 class ClaimTest(PlacementTestCase):
     def test_a_booking_without_a_claim_is_reserved(self):
@@ -162,14 +161,22 @@ class ClaimTest(PlacementTestCase):
         self.offer("host1")
         assert self.inventory("slow") == (2000, 0)
 
-    def test_another_group_of_resources_needs_a_group_policy(self):
-        """As for all flavors with two suffixed groups; this is Placement's rule."""
+    def test_a_core_type_is_requested_by_its_trait_and_another_group_needs_a_group_policy(self):
+        """``amp:core_type`` becomes a trait that only that type's provider has.
+
+        The policy is Placement's rule for all flavors with two suffixed groups.
+        """
         more = {"resources_MORE:VCPU": "1"}
-        specs = {"amp:pref_core": "0.5"}
+        specs = {"amp:pref_core": "0.5", "amp:core_type": "fast"}
         specs |= placement(parse(specs, 1))
         for extra, state in (({}, "ERROR"), ({"group_policy": "none"}, "ACTIVE")):
             size = {"vcpu": 1, "memory_mb": 64, "disk": 0, "ephemeral": 0}
-            self.boot(self._create_flavor(**size, extra_spec={**specs, **more, **extra}), state)
+            flavor = self._create_flavor(**size, extra_spec={**specs, **more, **extra})
+            server = self.boot(flavor, state)
+
+        allocations = self._get_allocations_by_server_uuid(server["id"])
+        fast = allocations[provider_uuid("host1", "fast")]
+        assert fast["resources"] == {PLACEMENT_CLASS: 500}
 
     @pytest.mark.skipif(NOVA < 31, reason="Nova's fixture does not answer oslo.limit before 31")
     def test_a_quota_in_reference_cores(self):
@@ -200,11 +207,3 @@ class ClaimTest(PlacementTestCase):
 
         assert used == ["slow", "slow", "fast", "fast"]
         self.boot(flavor, state="ERROR")
-
-    def test_a_core_type_is_requested_by_its_trait(self):
-        """``amp:core_type`` becomes a trait that only that type's provider has."""
-        server = self.boot(self.claimed_flavor(pref_core="0.5", core_type="fast"))
-
-        allocations = self._get_allocations_by_server_uuid(server["id"])
-        fast = allocations[provider_uuid("host1", "fast")]
-        assert fast["resources"] == {PLACEMENT_CLASS: 500}

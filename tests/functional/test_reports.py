@@ -19,52 +19,44 @@ from tests.host_reports import host_report
 class ReportsTest(CloudTestCase):
     HOSTS: ClassVar = {"host1": {"slow": (2, 1.0)}}
 
-    def stale(self, policy):
-        """Let the report of the host become stale under a value of ``stale_report``."""
+    def test_a_host_whose_agent_is_silent(self):
+        """It takes no booked instance, unless ``stale_report`` says otherwise."""
         self.agents["host1"].publisher.stop()
         # A report that is still on its way would make the host usable for another second.
         silent = mock.patch.object(self.states, "accept")
         silent.start()
         self.addCleanup(silent.stop)
-        self.flags(stale_after_s=1.0, stale_report=policy, group="amp_scheduler")
+        self.flags(stale_after_s=1.0, stale_report="refuse", group="amp_scheduler")
         self.wait_until(
             lambda: not self.states.entry("host1").usable(self.states.oldest_s()),
             "the report becomes stale",
         )
-
-    def test_a_host_whose_agent_is_silent_takes_no_booked_instance(self):
-        """But it takes best-effort instances."""
-        self.stale("refuse")
-
         self.boot(self.flavor(pref_core="0.5"), state="ERROR")
         self.boot(self.flavor())
 
-    def test_the_last_report_can_be_used(self):
-        """``stale_report = last``: host fit is judged by the last report."""
-        self.stale("last")
-
+        # Host fit is judged by the last report.
+        self.flags(stale_report="last", group="amp_scheduler")
         requests = report_server.shared().metrics.requests
         before = requests.copy()
         self.boot(self.flavor(pref_core="1"))
         self.boot(self.flavor(pref_core="1.5"), state="ERROR")
         assert requests - before == {"passed": 1, "capacity": 1}
 
-    def test_stale_reports_can_be_ignored(self):
-        """``stale_report = ignore``: the host passes, whatever the flavor books."""
-        self.stale("ignore")
-
+        # The host passes, whatever the flavor books.
+        self.flags(stale_report="ignore", group="amp_scheduler")
         self.boot(self.flavor(pref_core="64"))
 
-    def test_a_starting_scheduler_requests_reports(self):
-        """It does not wait for the next periodic report."""
+    def test_a_scheduler_asks_for_reports_and_its_first_request_waits_for_them(self):
+        """Neither waits for the next periodic report.
+
+        With eventlet a worker begins to listen only at its first request, when it knows no host.
+        """
         late = ReportServer(HostStates(CONF), host="late")
         late.start()
         self.addCleanup(late.stop)
 
         self.wait_until(lambda: late.states.entry("host1") is not None, "the agent answers")
 
-    def test_the_first_request_of_a_worker_waits_for_the_reports_that_it_asks_for(self):
-        """With eventlet a worker begins to listen only then, when it knows no host."""
         self.states._entries, self.states._sent = {}, {}
         report_server.shared()._pid = None  # as in a worker that was just forked
 
@@ -107,30 +99,33 @@ class ReportsTest(CloudTestCase):
         for report in reports:
             client.cast({}, "report", snapshot=report)
 
-    def test_malformed_reports_are_rejected(self):
-        """Later reports are still received."""
+    def test_malformed_reports_and_those_of_unknown_hosts_are_rejected(self):
+        """A host is looked up in Placement by its whole name; all are counted, an unknown one is
+        logged, and later reports are still received."""
         self.cast("{}", None, "x" * (2 << 20), {"version": 1})
         self.wait_until(lambda: self.states.rejected.by_host.total() == 4, "all are rejected")
 
         refused = {(NOBODY, "malformed"): 3, (NOBODY, "oversized"): 1}
         assert self.states.rejected.by_host == refused
-        self.boot(self.flavor(pref_core="1"))
-        self.cycle()
 
-    def test_a_host_that_nova_does_not_have_is_refused(self):
-        """It is looked up in Placement by its whole name; it is counted and logged."""
         names = ("host", "host1%", "stranger")
         self.cast(*(encode(host_report(node=name)) for name in names))
         for name in names:
             said = f"Nova has no host {name};"
             self.wait_until(lambda said=said: said in self.stdlog.logger.output, said)
 
-        assert self.states.rejected.by_host == {(name, "unknown_host"): 1 for name in names}
+        refused |= {(name, "unknown_host"): 1 for name in names}
+        assert self.states.rejected.by_host == refused
         assert self.states.entry("stranger") is None
-        assert self.states.entry("host1") is not None
+        self.boot(self.flavor(pref_core="1"))
+        self.cycle()
 
     def test_hosts_are_known_whether_or_not_their_cell_answers(self):
-        """Placement has the hosts of all cells, also of one that was made a moment ago."""
+        """Placement has the hosts of all cells, also of one that was made a moment ago.
+
+        While it is silent a bounded number may report: the log says so once, and it is not asked
+        for each of them.
+        """
         with (
             mock.patch("nova.context.scatter_gather_cells", side_effect=OSError("silent")),
             mock.patch("nova.context.load_cells", side_effect=OSError("silent")),
@@ -147,8 +142,6 @@ class ReportsTest(CloudTestCase):
             )
             assert not known("host1_amp_slow"), "it is a provider of the agent's, and no host"
 
-    def test_while_placement_is_silent_a_bounded_number_of_hosts_may_report(self):
-        """The log says so once, and Placement is not asked for each of them."""
         search = mock.Mock(side_effect=OSError("silent"))
         known = nova_records.HostLookup(search)
         names = [f"host{n}" for n in range(nova_records.UNVERIFIED_MAX + 1)]
@@ -157,8 +150,9 @@ class ReportsTest(CloudTestCase):
         assert search.call_count < 10
         assert self.stdlog.logger.output.count("cannot look up reporting hosts in Placement") == 1
 
-    def test_an_invalid_flavor_gets_no_host(self):
-        """Before microversion 2.86 Nova validates nothing; the filter logs what is wrong."""
+    def test_the_log_says_why_there_is_no_host(self):
+        """The reason of a host, or what is wrong with the flavor: before microversion 2.86 Nova
+        validates nothing."""
         flavor = self.flavor()
         self.api.microversion = "2.85"
         self.api.post_extra_spec(flavor, {"extra_specs": {"amp:pref_core": "lots"}})
@@ -169,8 +163,6 @@ class ReportsTest(CloudTestCase):
         said = self.stdlog.logger.output
         assert "amp:pref_core='lots' is not allowed: give a decimal above 0" in said
 
-    def test_the_log_says_why_a_host_was_refused(self):
-        """One line explains why there is no valid host."""
         self.boot(self.flavor(pref_core="1.5"), state="ERROR")
 
         why = "host1: a vCPU of 1.5 reference cores is more than any core gives"

@@ -4,32 +4,25 @@ In processes of their own: Tempest and Nova register their options in the same p
 """
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import amp_nova
+from tests.programs import run
 
 BIN = Path(sys.executable).parent
 ROOT = Path(amp_nova.__file__).parent.parent
 PLUGIN = "amp_nova_tempest_plugin"
 
 
-def run(folder, command, *words):
-    """What a command prints that succeeds."""
-    line = [BIN / command, *words]
-    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
     """What ``tempest init`` makes."""
     folder = tmp_path_factory.mktemp("tempest")
-    run(folder, "tempest", "init", "--workspace-path", folder / "workspaces.yaml", "cloud")
+    words = ("init", "--workspace-path", folder / "workspaces.yaml", "cloud")
+    run(BIN / "tempest", *words, cwd=folder)
     return folder / "cloud"
 
 
@@ -43,7 +36,9 @@ def options(workspace):
 
 def test_tempest_lists_the_plugin(workspace):
     """By the entry point that setup.cfg names."""
-    assert f"{PLUGIN}.plugin:AmpNovaTempestPlugin" in run(workspace, "tempest", "list-plugins")
+    listed = run(BIN / "tempest", "list-plugins", cwd=workspace)
+
+    assert f"{PLUGIN}.plugin:AmpNovaTempestPlugin" in listed
 
 
 def test_tempest_has_the_options_of_the_plugin(options):
@@ -64,11 +59,12 @@ def test_every_option_is_documented(options):
 
 def test_tempest_finds_the_tests(workspace):
     """All of them by the plugin's name, each with an id that no other test has."""
-    listed = run(workspace, "tempest", "run", "--list-tests", "--regex", "amp_nova")
+    words = ("run", "--list-tests", "--regex", "amp_nova")
+    listed = run(BIN / "tempest", *words, cwd=workspace)
 
     found = re.findall(rf"^{PLUGIN}\.tests\.\w+\.\w+\.(test_\w+)\[id-", listed, re.MULTILINE)
     files = (ROOT / PLUGIN / "tests").glob("test_*.py")
     written = [name for path in files for name in re.findall(r"def (test_\w+)", path.read_text())]
     assert written
     assert sorted(found) == sorted(written)
-    run(ROOT, "check-uuid", "--package", PLUGIN)
+    run(BIN / "check-uuid", "--package", PLUGIN, cwd=ROOT)

@@ -23,7 +23,6 @@ from nova import service_auth
 from nova.api.metadata import vendordata_dynamic
 from nova.tests.fixtures.nova import OSMetadataServer
 
-from amp_nova.exceptions import ConfigInvalid
 from amp_nova.vendordata.server import configured, main
 from tests import tenant
 from tests.functional.cloud import CloudTestCase
@@ -276,9 +275,3 @@ def test_the_wsgi_module_is_the_application(tmp_path, monkeypatch):
     request |= {"SERVER_NAME": "x", "SERVER_PORT": "80"}
     assert application(request, lambda status, headers: started.append(status))
     assert started[0].startswith("401")
-
-
-def test_a_bad_file_is_refused_by_the_wsgi_module():
-    """It does not start without credentials."""
-    with pytest.raises(ConfigInvalid, match="auth_type is not set"):
-        configured([])

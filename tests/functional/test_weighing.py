@@ -50,14 +50,13 @@ class WeighingTestCase(CloudTestCase):
 
 class EfficiencyTest(WeighingTestCase):
     def test_work_that_gains_goes_where_fast_cores_are_free(self):
-        """By its flavor's hint, before anything is measured."""
-        server = self.boot(self.flavor(efficiency="high"))
+        """By its flavor's hint, before anything is measured.
 
+        A host is weighed alone as with others: by the loop of Nova's base class, for a caller that
+        weighs host by host.
+        """
+        server = self.boot(self.flavor(efficiency="high"))
         assert self.host_of(server) == "hybrid"
-
-    def test_a_host_is_weighed_alone_as_with_others(self):
-        """By the loop of Nova's base class, for a caller that weighs host by host."""
-        server = self.boot(self.flavor(efficiency="high"))
         spec = RequestSpec.get_by_instance_uuid(context.get_admin_context(), server["id"])
         hosts = [WeighedHost(HostState(name, name, None), 0.0) for name in self.HOSTS]
         weigher = AmpEfficiencyWeigher()

@@ -1,16 +1,13 @@
 """Bookings on real guests, measured by the kernel and the guests, not by the agent."""
 
-import subprocess
 from statistics import fmean
 
 import pytest
 
-from amp_nova import conf as options
 from tests.lab import (
     FAST,
     LIMITED,
     SLOW,
-    Agent,
     affinity,
     both_writers,
     cgroup,
@@ -149,35 +146,6 @@ def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
     assert affinity(guest) == {FAST}
 
 
-def test_without_a_policy_best_effort_is_left_alone(guests, tmp_path):
-    """The default: bookings are enforced, and nothing of the other guest is written."""
-    free = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
-    booked = guests.guest("booked", HALF, cpuset=f"{FAST},{SLOW}")
-    agent = Agent(tmp_path / "agent", policy=options.load(files=[]).agent.policy)
-    try:
-        agent.start()
-        agent.next_cycle(4)
-
-        assert quota(booked) is not None
-        assert (quota(free), affinity(free)) == (None, {FAST, SLOW})
-    finally:
-        agent.stop()
-
-
-def test_an_ips_booking_that_is_not_enforced_is_reported(guests, agent):
-    """Nothing counts the guest's instructions, so there is no limit."""
-    guest = guests.guest("ips", {"amp:ips": "100M"}, cpuset=str(SLOW))
-
-    agent.start()
-
-    assert quota(guest) is None
-    assert agent.metric("amp_vcpu_booked_ips", domain=guest.spec.name) == 100e6
-    assert "Ips" in agent.cli("explain", guest.spec.name).stdout
-    assert agent.metric("amp_vcpu_unenforced_info", domain=guest.spec.name) == 1
-    assert agent.metric("amp_vcpu_delivered_ratio", domain=guest.spec.name) is None
-    assert "unverifiable" in agent.cli("status", "--format", "json").stdout
-
-
 @both_writers
 def test_release_restores_what_the_flavor_alone_asks_for(guests, agent):
     """No limit and no affinity, and the agent changes nothing until the instance is resumed."""
@@ -220,14 +188,3 @@ def test_a_quota_in_the_definition_stays(guests, agent):
 
     assert quota(guest) == pytest.approx(0.6)
     assert "libvirt definition sets a CPU quota" in agent.cli("explain", guest.spec.name).stdout
-
-
-def test_dry_run_prints_changes_and_makes_none(guests, agent):
-    """--dry-run prints each change with its reason; limits are as before."""
-    guest = guests.guest("dry", HALF, cpuset=str(FAST))
-
-    ran = subprocess.run(agent.command("--dry-run"), capture_output=True, text=True, check=False)
-
-    assert ran.returncode == 0
-    assert f"{guest.spec.name} vCPU 0: quota 5000/20000 us (0.5 refcores / 2 on fast)" in ran.stdout
-    assert quota(guest) is None

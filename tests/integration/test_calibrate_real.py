@@ -15,6 +15,7 @@ import pytest
 from amp_nova.hardware.calibration import noise
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.kernels import IDLE_GROUP
+from tests.programs import until
 
 pytestmark = [
     pytest.mark.measures,
@@ -39,13 +40,6 @@ def command(folder, *arguments, topology=TWO_TYPES):
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def until(condition, limit_s=60.0):
-    end_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end_s, "it did not come about"
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager
@@ -113,7 +107,7 @@ def test_an_interrupt_leaves_no_process_and_no_file(tmp_path):
     pair = f"siblings = {PCPUS[0]},{PCPUS[1]}\n"
     process = command(tmp_path, "--seconds", "60", topology=pair)
     try:
-        until(lambda: seen.extend(children(process)) or seen)
+        until(lambda: seen.extend(children(process)) or seen, 60, "its load")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
     finally:
@@ -136,10 +130,12 @@ def test_in_service_it_takes_nothing_from_a_busy_guest(tmp_path):
     with load(spin) as guests:
         process = command(tmp_path, "--in-service", "50")
         try:
-            until(lambda: IDLE_GROUP in Path(f"/proc/{process.pid}/cgroup").read_text())
+            cgroup = Path(f"/proc/{process.pid}/cgroup")
+            until(lambda: IDLE_GROUP in cgroup.read_text(), 60, "its cgroup")
             measuring = [process.pid, *(guest.pid for guest in guests)]
             before = [cpu_ns(pid) for pid in measuring]
-            until(lambda: sum(map(cpu_ns, measuring[1:])) - sum(before[1:]) > 2e9)
+            spun_ns = sum(before[1:]) + 2e9
+            until(lambda: sum(map(cpu_ns, measuring[1:])) > spun_ns, 60, "two seconds of work")
             used, *theirs = (cpu_ns(p) - b for p, b in zip(measuring, before, strict=True))
         finally:
             process.send_signal(signal.SIGINT)

@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -93,21 +94,29 @@ class Server:
         self._log.close()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """Prometheus, once it has scraped long enough to have rates and recorded series."""
+@contextmanager
+def scraping(tmp_path_factory):
+    """Prometheus, once it answers, with the ``agents`` that it scrapes."""
     program("prometheus")
     with two_agents() as agents:
         found = Server(tmp_path_factory.mktemp("prometheus"), [a.port for a in agents])
+        found.agents = agents
         try:
             found.wait()
-            time.sleep(LEAST_S)
-            kept = "cloud:amp_minutes_kept:ratio30d"
-            until(lambda: found.series(kept), MOST_S, "a minute of the service level")
-            found.over_booked, found.well = (f"127.0.0.1:{a.port}" for a in agents)
             yield found
         finally:
             found.stop()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Prometheus, once it has scraped long enough to have rates and recorded series."""
+    with scraping(tmp_path_factory) as found:
+        time.sleep(LEAST_S)
+        kept = "cloud:amp_minutes_kept:ratio30d"
+        until(lambda: found.series(kept), MOST_S, "a minute of the service level")
+        found.over_booked, found.well = (f"127.0.0.1:{a.port}" for a in found.agents)
+        yield found
 
 
 # What each variable is replaced by; an expression needs data for one of the choices.

@@ -6,9 +6,8 @@ import pytest
 
 from amp_nova.vendordata.prometheus import Prometheus
 from tests import agents_served
-from tests.integration.test_dashboards import Server
+from tests.integration.test_dashboards import scraping
 from tests.lab import until
-from tests.monitoring import program
 from tests.tenant import settings
 
 PROJECT = "5ac0ffee"
@@ -18,22 +17,15 @@ SCRAPED_S = 8.0
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """The service's source, once there are samples; ``agents`` are in real time."""
-    program("prometheus")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agents_served, "FASTER", 1)
-        with agents_served.two_agents() as agents:
-            folder = tmp_path_factory.mktemp("prometheus")
-            server = Server(folder, [a.port for a in agents])
-            try:
-                server.wait()
-                time.sleep(SCRAPED_S)
-                # A machine that is busy with other tests is slower than 200 ms.
-                made = Prometheus(settings(server.address, timeout_s=3.0, cache_s=0.1))
-                until(lambda: made.figures("db", PROJECT), 15, "figures")
-                made.agents = agents
-                yield made
-            finally:
-                server.stop()
+        with scraping(tmp_path_factory) as server:
+            time.sleep(SCRAPED_S)
+            # A machine that is busy with other tests is slower than 200 ms.
+            made = Prometheus(settings(server.address, timeout_s=3.0, cache_s=0.1))
+            until(lambda: made.figures("db", PROJECT), 15, "figures")
+            made.agents = server.agents
+            yield made
 
 
 def exported(agent, name, resource):
@@ -77,20 +69,14 @@ def test_a_booking_that_is_short(source):
     assert missed / (delivered + missed) == pytest.approx(lost / (got + lost), rel=0.1)
 
 
-def test_a_booking_in_instructions(source):
-    """In its own unit."""
+def test_other_servers(source):
+    """Instructions in their own unit; best effort misses nothing; who is unknown gets nothing.
+
+    Nor does a server of another project.
+    """
+    best_effort = source.figures("batch", PROJECT)
+
     assert source.figures("counted", PROJECT)["booked_ips"] == 1e9
-
-
-def test_best_effort(source):
-    """It gets something and misses nothing."""
-    known = source.figures("batch", PROJECT)
-
-    assert known["delivered_refcores"] > 0.5
-    assert not {n for n in known if n.startswith(("booked", "missed"))}
-
-
-@pytest.mark.parametrize(("server", "project"), [("db", "another"), ("nobody", PROJECT)])
-def test_what_is_unknown_is_empty(source, server, project):
-    """Also a server of another project."""
-    assert source.figures(server, project) == {}
+    assert best_effort["delivered_refcores"] > 0.5
+    assert not {n for n in best_effort if n.startswith(("booked", "missed"))}
+    assert source.figures("db", "another") == source.figures("nobody", PROJECT) == {}

@@ -9,7 +9,9 @@ program is one system call or one decision, and anything may happen between two 
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 F, S, BOTH = "F", "S", "FS"
 FREE = "-"
@@ -36,7 +38,7 @@ class Protocol:
     """The guard reads the lease and pauses right before a write, and once more after the last."""
 
 
-class Agent(NamedTuple):
+class Agent(Struct, frozen=True, cache_hash=True):
     """``at``: the next step; ``plan``: the writes to come; ``of``: the incarnation they are for.
 
     ``home``: where it has decided to have the vCPU, empty if it leaves it alone.
@@ -51,7 +53,7 @@ class Agent(NamedTuple):
     """Whether it lost its lease since it read what it decides from."""
 
 
-class Guard(NamedTuple):
+class Guard(Struct, frozen=True, cache_hash=True):
     """``of``, ``home``: the record it has read; ``wrote``: whether it has to look back."""
 
     at: str = "poll"
@@ -65,7 +67,7 @@ class Guard(NamedTuple):
     place: str = ""
 
 
-class State(NamedTuple):
+class State(Struct, frozen=True, cache_hash=True):
     """The host. ``home``: where the agent wants the vCPU; ``record``: incarnation and home."""
 
     agent: Agent = Agent()
@@ -112,17 +114,17 @@ def written(state: State, of: int, write: Write) -> State:
     """The kernel's answer: what is meant for a domain that is gone reaches nobody."""
     if of != state.domain:
         return state
-    return state._replace(**{write[0]: write[1]})
+    return replace(state, **{write[0]: write[1]})
 
 
 def given(state: State) -> State:
     """The file at the path of the lease says that it is valid."""
-    return state._replace(valid=True, late=0, guard=state.guard._replace(acted=False))
+    return replace(state, valid=True, late=0, guard=replace(state.guard, acted=False))
 
 
 def lost(state: State) -> State:
     """The file at the path of the lease says that it has ended, or there is none."""
-    return state._replace(valid=False, agent=state.agent._replace(stale=True))
+    return replace(state, valid=False, agent=replace(state.agent, stale=True))
 
 
 def by_agent(state: State, write: Write) -> State:
@@ -130,7 +132,7 @@ def by_agent(state: State, write: Write) -> State:
     of = state.agent.of
     touched = state.touched or of == state.domain
     late = min(2, state.late + (not state.valid))
-    return written(state, of, write)._replace(late=late, touched=touched)
+    return replace(written(state, of, write), late=late, touched=touched)
 
 
 def agent_cycle(s: State, p: Protocol) -> Iterator[Step]:
@@ -148,8 +150,8 @@ def agent_cycle(s: State, p: Protocol) -> Iterator[Step]:
         todo = plan(s.pcpus, s.limit, home) if home else ()
         recorded = s.record == (s.domain, s.home)
         at = "renew" if not home else "record" if not recorded else "lock" if todo else "renew"
-        knows = a._replace(of=s.domain, home=home, plan=todo, stale=False)
-        yield "agent: observes and decides", agent_at(s._replace(agent=knows), at)
+        knows = replace(a, of=s.domain, home=home, plan=todo, stale=False)
+        yield "agent: observes and decides", agent_at(replace(s, agent=knows), at)
     elif a.at == "record":
         at = "lock" if a.plan else "renew"
         yield "agent: records", agent_at(s, at, record=(a.of, a.home))
@@ -173,10 +175,10 @@ def agent_writes(s: State, p: Protocol) -> Iterator[Step]:
         fenced = p.check and not (s.mine and s.valid)
         yield "agent: checks its lease", agent_at(s, "write" if a.plan and not fenced else "unlock")
     elif a.at == "write":
-        todo = s._replace(agent=a._replace(plan=a.plan[1:]))
+        todo = replace(s, agent=replace(a, plan=a.plan[1:]))
         yield f"agent: writes {a.plan[0]}", agent_at(by_agent(todo, a.plan[0]), "check")
     elif a.at == "unlock":
-        ended = s._replace(agent=a._replace(plan=()))
+        ended = replace(s, agent=replace(a, plan=()))
         yield "agent: unlocks", agent_at(ended, "renew", lock="")
     elif a.at == "tick":
         write = "limit", a.home
@@ -185,7 +187,7 @@ def agent_writes(s: State, p: Protocol) -> Iterator[Step]:
 
 def agent_at(state: State, at: str, **fields: object) -> State:
     """A state in which the agent is at another step."""
-    return state._replace(agent=state.agent._replace(at=at), **fields)
+    return replace(state, agent=replace(state.agent, at=at), **fields)
 
 
 def guard_polls(s: State, p: Protocol) -> Iterator[Step]:
@@ -193,7 +195,7 @@ def guard_polls(s: State, p: Protocol) -> Iterator[Step]:
     g = s.guard
     if g.at == "poll" and not s.valid:
         name = "locks" if not s.lock else "goes on without the lock"
-        yield f"guard: {name}", guard_at(s._replace(lock=s.lock or "guard"), "check")
+        yield f"guard: {name}", guard_at(replace(s, lock=s.lock or "guard"), "check")
     elif g.at == "check" and s.valid:
         yield "guard: sees a new lease", guard_ends(s)
     elif g.at == "check":
@@ -202,7 +204,7 @@ def guard_polls(s: State, p: Protocol) -> Iterator[Step]:
     elif g.at == "alive" and g.of == s.domain != GONE:
         yield "guard: finds the domain alive", guard_at(s, "pauses")
     elif g.at == "alive":
-        removed = s if p.keep or g.of == GONE else s._replace(record=(GONE, S))
+        removed = s if p.keep or g.of == GONE else replace(s, record=(GONE, S))
         yield "guard: finds it gone", guard_ends(removed)
 
 
@@ -244,12 +246,12 @@ def guard_acted(state: State, p: Protocol) -> State:
 
 def guard_at(state: State, at: str, **fields: object) -> State:
     """A state in which the guard is at another step."""
-    return state._replace(guard=state.guard._replace(at=at, **fields))
+    return replace(state, guard=replace(state.guard, at=at, **fields))
 
 
 def guard_ends(state: State, **fields: object) -> State:
     """A state in which the guard waits for its next poll."""
-    free = state._replace(lock="" if state.lock == "guard" else state.lock)
+    free = replace(state, lock="" if state.lock == "guard" else state.lock)
     return guard_at(free, "poll", of=GONE, home=S, plan=(), wrote=False, **fields)
 
 
@@ -257,16 +259,16 @@ def release(s: State) -> Iterator[Step]:
     """``amp-nova release`` with the lock: it pauses, restores what was found, and forgets it."""
     of = s.record[0]
     if s.release == "pause":
-        yield "release: pauses", s._replace(paused=True, release="pcpus")
+        yield "release: pauses", replace(s, paused=True, release="pcpus")
     elif s.release == "pcpus":
-        yield "release: restores pCPUs", written(s, of, ("pcpus", BOTH))._replace(release="limit")
+        yield "release: restores pCPUs", replace(written(s, of, ("pcpus", BOTH)), release="limit")
     elif s.release == "limit":
-        restored = written(s, of, ("limit", FREE))._replace(release="forget")
+        restored = replace(written(s, of, ("limit", FREE)), release="forget")
         yield "release: restores the limit", restored
     elif s.release == "forget":
         dead = s.agent.at == "dead"
-        ended = s._replace(release="done", lock="", touched=s.touched and of != s.domain)
-        yield "release: ends", ended._replace(record=(GONE, S) if dead else s.record)
+        ended = replace(s, release="done", lock="", touched=s.touched and of != s.domain)
+        yield "release: ends", replace(ended, record=(GONE, S) if dead else s.record)
 
 
 def alone(s: State, p: Protocol) -> Iterator[Step]:
@@ -286,37 +288,37 @@ def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
     """What the world does, ``most`` things in all; what is stopped may always be resumed."""
     a, g = s.agent, s.guard
     if a.stopped and a.at != "dead":
-        yield "SIGCONT to the agent", s._replace(agent=a._replace(stopped=False))
+        yield "SIGCONT to the agent", replace(s, agent=replace(a, stopped=False))
     if g.stopped:
-        yield "SIGCONT to the guard", s._replace(guard=g._replace(stopped=False))
+        yield "SIGCONT to the guard", replace(s, guard=replace(g, stopped=False))
     if s.events == most:
         return
     here, dead = s.domain != GONE, a.at == "dead"
     free = {who: "" if s.lock == who else s.lock for who in ("agent", "guard")}
     able: dict[str, Callable[[], State] | None] = {
-        "stop agent": None if dead or a.stopped else lambda: s._replace(
-            agent=a._replace(stopped=True)),
-        "stop guard": None if g.stopped else lambda: s._replace(guard=g._replace(stopped=True)),
-        "kill agent": None if dead else lambda: s._replace(
+        "stop agent": None if dead or a.stopped else lambda: replace(s,
+            agent=replace(a, stopped=True)),
+        "stop guard": None if g.stopped else lambda: replace(s, guard=replace(g, stopped=True)),
+        "kill agent": None if dead else lambda: replace(s,
             agent=Agent("dead"), lock=free["agent"], mine=False),
-        "restart agent": (lambda: s._replace(agent=Agent())) if dead else None,
-        "restart guard": lambda: s._replace(guard=Guard(), lock=free["guard"]),
+        "restart agent": (lambda: replace(s, agent=Agent())) if dead else None,
+        "restart guard": lambda: replace(s, guard=Guard(), lock=free["guard"]),
         "the agent is slow": (lambda: lost(s)) if s.valid else None,
-        "unlink lease": (lambda: lost(s)._replace(mine=False)) if s.valid else None,
-        "decide": lambda: s._replace(home=F if s.home == S else S),
-        "repin to F": (lambda: s._replace(pcpus=F)) if here else None,
-        "repin to S": (lambda: s._replace(pcpus=S)) if here else None,
-        "migrate away": (lambda: s._replace(domain=GONE)) if here else None,
-        "migrate back": None if here else lambda: s._replace(
+        "unlink lease": (lambda: replace(lost(s), mine=False)) if s.valid else None,
+        "decide": lambda: replace(s, home=F if s.home == S else S),
+        "repin to F": (lambda: replace(s, pcpus=F)) if here else None,
+        "repin to S": (lambda: replace(s, pcpus=S)) if here else None,
+        "migrate away": (lambda: replace(s, domain=GONE)) if here else None,
+        "migrate back": None if here else lambda: replace(s,
             domain=2, pcpus=BOTH, limit=FREE, touched=False),
-        "pause": lambda: s._replace(paused=True),
-        "resume": (lambda: s._replace(paused=False, release="")) if s.paused else None,
-        "release": None if s.lock or not s.touched else lambda: s._replace(
+        "pause": lambda: replace(s, paused=True),
+        "resume": (lambda: replace(s, paused=False, release="")) if s.paused else None,
+        "release": None if s.lock or not s.touched else lambda: replace(s,
             release="pause", lock="release"),
     }  # fmt: skip
     for name, make in able.items():
         if make is not None and name in happens:
-            yield name, make()._replace(events=s.events + 1)
+            yield name, replace(make(), events=s.events + 1)
 
 
 EVERYTHING = frozenset({

@@ -35,30 +35,15 @@ def coefficient(samples, core_type, reference):
 
 @given(st.lists(st.floats(1e-6, 1e12), min_size=1, max_size=40))
 def test_the_interval_encloses_the_median(values):
-    """The estimate is within its interval, and the interval within the range of values."""
+    """The estimate is within its interval, and that within the range of values.
+
+    Of six values or more, the confidence is 95 %.
+    """
     found = calibration.estimate(values)
 
     assert min(values) <= found.low <= found.value <= found.high <= max(values)
     assert 0 <= found.confidence_ratio < 1
-
-
-@given(st.integers(6, 60))
-def test_six_rounds_or_more_have_the_wanted_confidence(n):
-    """From six values on the confidence is 95 %; from nine on it takes less than the range."""
-    found = calibration.estimate(list(range(n)))
-
-    assert found.confidence_ratio >= 0.95
-    assert n < 9 or found.low > 0
-
-
-@given(measured(), st.floats(0.01, 100))
-def test_another_unit_of_work_changes_no_coefficient(samples, factor):
-    """The unit of operations does not matter."""
-    scaled = [sample(s.core_type, s.ops_per_cpu_s * factor, s.round, s.kernel) for s in samples]
-
-    assert math.isclose(
-        coefficient(samples, "a", "b").value, coefficient(scaled, "a", "b").value, rel_tol=1e-9
-    )
+    assert len(values) < 6 or found.confidence_ratio >= 0.95
 
 
 @given(measured())
@@ -70,9 +55,9 @@ def test_changing_the_reference_inverts_every_round(samples):
     assert math.isclose(a.high, 1 / b.low, rel_tol=0.0101)
 
 
-@given(measured(), st.lists(st.floats(0.1, 10), min_size=8, max_size=8))
+@given(measured(), st.lists(st.floats(0.01, 100), min_size=8, max_size=8))
 def test_drift_between_rounds_cancels(samples, drift):
-    """A slow round slows both types, and the coefficient does not change."""
+    """A slow round slows both types, and the coefficient does not change; nor with another unit."""
     drifted = [
         sample(s.core_type, s.ops_per_cpu_s * drift[s.round], s.round, s.kernel) for s in samples
     ]
@@ -94,7 +79,7 @@ def test_results_are_slowest_first(samples):
     assert next(r.coefficient.value for r in results if r.name == "a") == 1
 
 
-@given(st.dictionaries(st.text(max_size=2), st.booleans(), min_size=1, max_size=4), st.integers())
+@given(st.dictionaries(st.sampled_from("abcd"), st.booleans(), min_size=1), st.integers(0, 99))
 def test_every_type_runs_every_kernel(types, seed):
     """Once in a turn, and beside busy siblings where it has some."""
     steps = slices.runs(types, KERNELS, random.Random(seed))

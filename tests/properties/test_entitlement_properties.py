@@ -137,6 +137,33 @@ def test_every_booking_is_enforced_or_noted_and_no_pcpu_over_booked(case, reserv
                 )
 
 
+@given(hosts(), st.lists(st.tuples(st.integers(1, 4), st.integers(1, 30)), min_size=1, max_size=5))
+def test_an_instance_has_one_limit_on_one_core_type_and_gets_its_booking(host, bookings):
+    """Where one limit serves all vCPUs; no pCPU is over-filled by what found capacity."""
+    pcpus = frozenset(p.id for p in host.pcpus)
+    instances = [
+        Instance(
+            f"vm{number}",
+            Booking(tuple(VcpuBooking(i, tenths / 10) for i in range(vcpus))),
+            tuple(VcpuFacts(i, pcpus, pcpus) for i in range(vcpus)),
+        )
+        for number, (vcpus, tenths) in enumerate(bookings)
+    ]
+
+    found = entitled(host, instances, Terms(one_limit=True))
+
+    for instance, (_, tenths) in zip(instances, bookings, strict=True):
+        made = [found[instance.resource, v.number] for v in instance.vcpus]
+        assert len({e.quota.bandwidth for e in made if e.quota}) <= 1
+        placed = [e for e in made if e.home.pcpu is not None]
+        assert len({e.core_type for e in placed}) <= 1
+        for entitlement in placed:
+            quota = entitlement.quota.bandwidth
+            speed = host.core_type(entitlement.core_type).coefficient
+            assert (1.0 if quota is None else quota.cores) * speed >= tenths / 10 - 0.001
+    assert min(free_cores(host, found)) >= -1e-6
+
+
 limits = st.none() | st.tuples(
     st.sampled_from([1_000, 5_000, 10_000, 50_000, 100_000, 150_000]),
     st.sampled_from([10_000, 20_000, 100_000]),

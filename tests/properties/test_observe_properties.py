@@ -11,13 +11,9 @@ from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.model.allocation import Failure
 from amp_nova.model.observation import Usage
-from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.sim.host import SimHost
-from amp_nova.sim.scenarios.workload import Phase
 from tests import hosts
 from tests.hosts import FakeHost, state
 from tests.properties.test_loop_properties import Chance, Life, cycle, hybrids, specs
-from tests.unit.sim.builders import guest
 
 DRY = Settings(Terms(), dry_run=True)
 UNDONE = Failure("undone", "the service level burned too fast")
@@ -106,44 +102,6 @@ def test_what_would_be_withheld_is_what_enforcement_withholds(pair, cycles):
         if booked and observed.vcpu(*key).wants:
             beyond_ref_s = max(0.0, 1.0 - booked) * cycles
             assert delivery.beyond_ref_s == pytest.approx(beyond_ref_s, rel=0.05, abs=0.01)
-
-
-def simulated(settings):
-    """Twenty guests on a simulated host: the share of time throttled, and what was predicted."""
-    topology = Topology(
-        (CoreType("only", 1.0),), tuple(PCpu(i, "only", (i,)) for i in range(20)), "only", "test"
-    )
-    host = SimHost(topology)
-    for number in range(20):
-        wanted, length_s = 0.05 * (number + 1), (0.2, 0.5)[number % 2]
-        works = Phase((1.0,), 1.0, wanted * length_s).by_work()
-        sleeps = Phase((1.0,), 0.0, max(1e-3, (1.0 - wanted) * length_s))
-        booked = ("0.2", "0.4", "0.6", "0.8")[number // 2 % 4]
-        host.add(guest(f"vm{number}", phases=(works, sleeps), pref_core=booked))
-    loop = Loop(host, host, settings)
-    for second in range(1, 62):
-        last = loop.cycle()
-        host.advance(float(second))
-    last = loop.cycle()
-    deliveries = [last.accounts.of((f"vm{n}", 0)).delivery for n in range(20)]
-    lasts_s = host.now_s
-    return (
-        [host.meters(f"vm{n}")[0].throttled_s / lasts_s for n in range(20)],
-        [d.throttled_least_s / lasts_s for d in deliveries],
-        [d.throttled_most_s / lasts_s for d in deliveries],
-    )
-
-
-def test_twenty_simulated_guests_are_throttled_as_was_predicted():
-    """With demands from a twentieth of a core to a whole one, in bursts longer than a period."""
-    real, _, _ = simulated(Settings(Terms()))
-    none, least, most = simulated(DRY)
-
-    assert none == [0.0] * 20
-    assert max(real) > 0.7
-    for number, ratio in enumerate(real):
-        assert ratio == pytest.approx(most[number], rel=0.05, abs=0.01), number
-        assert least[number] <= ratio + 0.01
 
 
 @given(busy_hosts(), st.integers(1, 5))

@@ -2,7 +2,7 @@
 
 import math
 
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop, Settings
@@ -165,24 +165,6 @@ def test_no_pcpu_idles_while_a_vcpu_waits(made):
     run_s = sum(sum(m.run_s) for g in always for m in host.meters(g.name))
 
     assert math.isclose(run_s, 3.0 * min(vcpus, len(made.topology.pcpus)), abs_tol=1e-6)
-
-
-@given(scenarios(least=1))
-@settings(max_examples=examples(40))
-def test_bookings_that_fit_are_delivered(made):
-    """If all are packed and nobody else runs, in whatever order they started."""
-    booked = tuple(g for g in made.guests if g.booking.booked and g.booking.limit == "hard")
-    host = SimHost(made.topology, booked, made.seed)
-    notes = [v.entitlement.note for d in Loop(host, host).cycle().domains for v in d.vcpus]
-    assume(booked and not any(notes))
-
-    result = run(Scenario("made", 6.0, made.topology, booked, made.policy, made.seed))
-
-    for vm in result.vms.values():
-        if vm.delivered_ratio is not None:
-            assert abs(vm.delivered_ratio - 1.0) <= QUOTA_ROUNDING
-        if vm.delivered_ratio_min is not None:
-            assert vm.delivered_ratio_min >= 1.0 - QUOTA_ROUNDING
 
 
 @given(scenarios(least=1))

@@ -2,16 +2,14 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.exceptions import TopologyUnknown
 from amp_nova.hardware.designs import NAME, MachineFacts
 from amp_nova.hardware.detect import classify
-from amp_nova.host.sysfs import read_facts
 from amp_nova.model import cpulist
-from tests import machines, trees
-from tests.properties.examples import examples
+from tests import machines
 
 KINDS = [
     machines.intel_hybrid(pmus=True),
@@ -127,23 +125,6 @@ def test_favoured_cores_add_no_type(facts, data):
 
     for t in before.core_types:
         assert after.pcpus_of(t.name) == before.pcpus_of(t.name)
-
-
-@given(any_machines())
-@settings(max_examples=examples(50))
-def test_facts_survive_the_file_system(tmp_path_factory, facts):
-    """Facts written as files are read back; facts that files cannot express stay unknown."""
-    root = trees.write(tmp_path_factory.mktemp("root"), facts)
-
-    read = read_facts(root)
-
-    assert [c.id for c in read.cpus] == [c.id for c in facts.cpus]
-    for cpu, said in zip(read.cpus, facts.cpus, strict=True):
-        if said.online and cpu.online:
-            assert (cpu.speeds.capacity, cpu.speeds.highest_perf) == (
-                said.speeds.capacity,
-                said.speeds.highest_perf,
-            )
 
 
 @given(st.frozensets(st.integers(0, 300)))

@@ -78,7 +78,7 @@ def status() -> int:
 
 
 def main() -> int:
-    """Do what was asked for; 1 and one sentence when that fails."""
+    """Run the action; 1, and one sentence on standard error, when it fails."""
     parser = argparse.ArgumentParser(prog="tools/minicloud", description=__doc__)
     parser.add_argument("action", choices=("up", "down", "status"))
     action = parser.parse_args().action

@@ -20,10 +20,10 @@ def openstack(*arguments: str) -> str:
     """Run the ``openstack`` client with the administrator's openrc; what it printed."""
     line = f'. {STATE}/openrc && exec {BIN}/openstack "$@"'
     command = ["sh", "-c", line, "openstack", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip())
-    return done.stdout.strip()
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RuntimeError(process.stderr.strip())
+    return process.stdout.strip()
 
 
 class Process:
@@ -114,26 +114,26 @@ class Server:
 
     def process(self) -> Process:
         """Its QEMU process; waits until its guest counts."""
-        found: list[Process] = []
+        processes: list[Process] = []
         host, name = self.host, self.domain
 
         def counts() -> bool:
             try:
                 process = Process(host, name)
                 if process.rounds():
-                    found.append(process)
+                    processes.append(process)
             except (OSError, StopIteration):
                 pass
-            return bool(found)
+            return bool(processes)
 
         until(counts, f"the counting guest of server {self.id}", 30)
-        return found[0]
+        return processes[0]
 
     def allocations(self) -> Reply:
         """What Placement holds for it."""
         reply = self.cloud.sdk.placement.get(f"/allocations/{self.id}")
-        held: Reply = reply.json()["allocations"]
-        return held
+        allocations: Reply = reply.json()["allocations"]
+        return allocations
 
     def delete(self) -> None:
         """Delete it, and wait until Nova forgot it."""
@@ -160,9 +160,9 @@ class Cloud:
         """The image of guests that count their work: a kernel and an empty disk."""
         from tests.guests.guest import build
 
-        found = self.sdk.image.find_image("counting")
-        if found is not None:
-            return str(found.id)
+        image = self.sdk.image.find_image("counting")
+        if image is not None:
+            return str(image.id)
         disk = folder / "empty.img"
         disk.write_bytes(b"")
         os.truncate(disk, 1 << 20)
@@ -195,15 +195,15 @@ class Cloud:
 
     def create(self, image: str, flavor: str, host: Host | None = None) -> Server:
         """Ask for a server, on a host or where the scheduler puts it."""
-        wanted: Reply = {
+        body: Reply = {
             "name": f"e2e-{flavor}",
             "imageRef": image,
             "flavorRef": self.sdk.compute.find_flavor(flavor).id,
             "networks": "none",
         }
         if host is not None:
-            wanted["host"] = host.name  # filters are asked all the same
-        made = self.nova("post", "/servers", {"server": wanted})
+            body["host"] = host.name  # the filters run all the same
+        made = self.nova("post", "/servers", {"server": body})
         server = Server(self, made["server"]["id"])
         self._servers.append(server)
         return server

@@ -268,7 +268,7 @@ def start_nova() -> None:
 
 
 def wait_for_computes() -> None:
-    """Until every compute host is up, known to Placement, and mapped to its cell."""
+    """Until every compute host is up, has a resource provider, and is mapped to its cell."""
     cloud, names = connect(), {host.name for host in HOSTS}
 
     def up() -> bool:
@@ -276,8 +276,8 @@ def wait_for_computes() -> None:
             if running(f"nova-compute-{host}") is None:
                 raise Failed(f"nova-compute of {host} ended; see {LOG}")
         here = {s.host for s in cloud.compute.services(binary="nova-compute") if s.state == "up"}
-        known = {p.name for p in cloud.placement.resource_providers()}
-        return names <= here & known
+        providers = {p.name for p in cloud.placement.resource_providers()}
+        return names <= here & providers
 
     until(up, "the computes", 90)
     _fill("nova-manage", "nova/nova.conf", ["cell_v2", "discover_hosts"])

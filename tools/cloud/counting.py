@@ -66,9 +66,9 @@ def add_nominal_ips(host: Host, inside: list[object]) -> None:
         qemu.wait()
         counts_of(host, qemu.pid).unlink(missing_ok=True)
     value = statistics.median(samples)
-    found = Estimate(value, min(samples), max(samples), CONFIDENCE_RATIO)
+    estimate = Estimate(value, min(samples), max(samples), CONFIDENCE_RATIO)
     (calibration,) = file.read(host.calibration)
-    types = tuple(replace(t, nominal_ips=found) for t in calibration.core_types)
+    types = tuple(replace(t, nominal_ips=estimate) for t in calibration.core_types)
     file.write(host.calibration, [replace(calibration, core_types=types, nominal_ips_missing=None)])
 
 

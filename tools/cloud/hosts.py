@@ -153,11 +153,11 @@ def _measure() -> None:
     for _ in range(COEFFICIENT_TRIES):
         _calibrate(force=BUSY)
         (calibrated,) = file.read(FAST.calibration)
-        found = calibrated.core_types[0].coefficient.value
-        if BUSY or COEFFICIENT_LEAST <= found <= COEFFICIENT_MOST:
+        coefficient = calibrated.core_types[0].coefficient.value
+        if BUSY or COEFFICIENT_LEAST <= coefficient <= COEFFICIENT_MOST:
             return
     raise Failed(
-        f"the fast core is {found:.2f} times as fast as the slow one, and the tests assume "
+        f"the fast core is {coefficient:.2f} times as fast as the slow one, and the tests assume "
         f"{COEFFICIENT_LEAST} to {COEFFICIENT_MOST}"
     )
 

@@ -14,7 +14,7 @@ from tools.cloud.layout import ADDRESS, LOG, RUN
 
 
 class Failed(Exception):
-    """The cloud does not come up, or not down; one sentence says why."""
+    """The cloud could not be started or stopped; one sentence says why."""
 
 
 def _began(pid: int) -> str | None:
@@ -59,7 +59,7 @@ def started() -> list[str]:
 
 
 def stop(names: Sequence[str], patience_s: float = 5.0) -> None:
-    """End these processes and their groups: asked first, then killed."""
+    """End these processes and their groups: SIGTERM first, then SIGKILL."""
     pids = {name: pid for name in names if (pid := running(name)) is not None}
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in pids.values():
@@ -91,7 +91,7 @@ def _group_lives(group: int) -> bool:
 
 def _of_group(group: int) -> list[int]:
     """The members that are not merely waiting for their parent to notice that they ended."""
-    found = []
+    members = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
             continue
@@ -100,13 +100,13 @@ def _of_group(group: int) -> list[int]:
         except OSError:
             continue
         if int(stat[2]) == group and stat[0] != "Z":
-            found.append(int(folder.name))
-    return found
+            members.append(int(folder.name))
+    return members
 
 
 def call(*command: object, text: str | None = None, **variables: object) -> str:
     """Run a command to its end; what it printed. ``Failed`` when it fails."""
-    done = subprocess.run(
+    process = subprocess.run(
         [str(word) for word in command],
         env={**os.environ, **{key: str(value) for key, value in variables.items()}},
         input=text,
@@ -116,19 +116,21 @@ def call(*command: object, text: str | None = None, **variables: object) -> str:
         check=False,
     )
     with (LOG / "commands.log").open("a") as log:
-        log.write(f"$ {' '.join(str(word) for word in command)}\n{done.stdout}{done.stderr}\n")
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or [""]
-        raise Failed(f"{' '.join(str(word) for word in command)} failed: {said[-1]}")
-    return done.stdout
+        log.write(
+            f"$ {' '.join(str(word) for word in command)}\n{process.stdout}{process.stderr}\n"
+        )
+    if process.returncode:
+        lines = (process.stderr or process.stdout).strip().splitlines() or [""]
+        raise Failed(f"{' '.join(str(word) for word in command)} failed: {lines[-1]}")
+    return process.stdout
 
 
 def until(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
-    """Wait for a condition; ``Failed`` when it does not come."""
+    """Wait for a condition; ``Failed`` after ``timeout_s``."""
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:
-            raise Failed(f"{what} did not come within {timeout_s:g} s; see {LOG}")
+            raise Failed(f"timed out after {timeout_s:g} s, waiting for {what}; see {LOG}")
         time.sleep(0.1)
 
 

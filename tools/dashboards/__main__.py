@@ -27,14 +27,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, only compare")
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, metavar="FOLDER")
     args = parser.parse_args()
-    wanted = {f"{d.uid}.json": to_json(d) for d in DASHBOARDS}
+    files = {f"{d.uid}.json": to_json(d) for d in DASHBOARDS}
     if not args.check:
         args.folder.mkdir(parents=True, exist_ok=True)
-        for name, text in wanted.items():
+        for name, text in files.items():
             (args.folder / name).write_text(text)
         return 0
     there = {p.name: p.read_text() for p in args.folder.glob("*.json")}
-    wrong = [n for n in sorted({*wanted, *there}) if there.get(n) != wanted.get(n)]
+    wrong = [n for n in sorted({*files, *there}) if there.get(n) != files.get(n)]
     for name in wrong:
         print(f"{name} is not up to date; run python tools/dashboards", file=sys.stderr)
     return 1 if wrong else 0

@@ -167,12 +167,12 @@ def core_time(metric: str, selector: str, title: str, description: str) -> Panel
     return Panel(title, description, PCPUS, (query,), "stacked")
 
 
-def to_json(found: Dashboard) -> str:
+def to_json(board: Dashboard) -> str:
     """The dashboard as Grafana imports it."""
     built = (
-        dashboard.Dashboard(found.title)
-        .uid(found.uid)
-        .description(found.question)
+        dashboard.Dashboard(board.title)
+        .uid(board.uid)
+        .description(board.question)
         .tags(["amp-nova"])
         .refresh("30s")
         .time("now-3h", "now")
@@ -183,13 +183,13 @@ def to_json(found: Dashboard) -> str:
             dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
         )
     )
-    for variable in (JOB, *found.variables):
+    for variable in (JOB, *board.variables):
         built = built.with_variable(_variable(variable))
     # Any other labels of the targets, such as rack or region, can be chosen here.
     built = built.with_variable(
         dashboard.AdHocVariable("filters").label("Filters").datasource(SOURCE)
     )
-    for row in found.rows:
+    for row in board.rows:
         built = built.with_row(dashboard.Row(row.title))
         for panel in row.panels:
             built = built.with_panel(_panel(panel))

@@ -41,12 +41,12 @@ def read(path: str | Path) -> tuple[Calibration, ...]:
                 f"{path} is a calibration of format {schema!r}, but this amp-nova reads {SCHEMA};"
                 f" {AGAIN}"
             )
-        found = msgspec.json.decode(text, type=_Calibrations).calibrations
-        if not found:
+        calibrations = msgspec.json.decode(text, type=_Calibrations).calibrations
+        if not calibrations:
             raise ValueError("'calibrations' is empty")
-        for calibration in found:
+        for calibration in calibrations:
             _check(calibration)
-        return found
+        return calibrations
     except OSError as exc:
         raise CalibrationInvalid(
             f"the calibration {path} cannot be read: {exc.strerror}; name another file or {AGAIN}"
@@ -58,17 +58,17 @@ def read(path: str | Path) -> tuple[Calibration, ...]:
 def date(made: Provenance) -> datetime:
     """When a calibration was made; ``ValueError`` if its date is malformed."""
     try:
-        found = datetime.fromisoformat(made.date)
+        timestamp = datetime.fromisoformat(made.date)
     except ValueError:
         raise ValueError(f"'provenance.date' is {made.date!r}, not a date") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
 
 
-def _check(found: Calibration) -> None:
+def _check(calibration: Calibration) -> None:
     """Raise ``ValueError`` if a value has the right type but is impossible."""
-    if not found.core_types:
+    if not calibration.core_types:
         raise ValueError("'core_types' is empty")
-    for result in found.core_types:
+    for result in calibration.core_types:
         for name in ("coefficient", "nominal_ips", "ops_per_cpu_s", "miss_cycles"):
             value = getattr(result, name)
             if value is not None and not 0 < value.low <= value.value <= value.high:
@@ -76,9 +76,10 @@ def _check(found: Calibration) -> None:
                     f"'{name}' of core type '{result.name}' is {value.value!r} between"
                     f" {value.low!r} and {value.high!r}"
                 )
-    if found.reference_host is None and found.reference not in {t.name for t in found.core_types}:
-        raise ValueError(f"'reference' is {found.reference!r}, not one of its core types")
-    date(found.provenance)
+    names = {t.name for t in calibration.core_types}
+    if calibration.reference_host is None and calibration.reference not in names:
+        raise ValueError(f"'reference' is {calibration.reference!r}, not one of its core types")
+    date(calibration.provenance)
 
 
 def write(path: str | Path, calibrations: Sequence[Calibration]) -> None:

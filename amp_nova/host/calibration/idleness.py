@@ -20,7 +20,7 @@ def load_between(
     before: Mapping[int, Sequence[int]], after: Mapping[int, Sequence[int]]
 ) -> dict[int, float]:
     """Busy share of every pCPU between two readings of ``ticks``."""
-    found = {}
+    ratios = {}
     for pcpu, now in after.items():
         then = before.get(pcpu)
         if then is None:  # came online in between
@@ -31,8 +31,8 @@ def load_between(
         busy = user + nice + system + irq + softirq
         total = busy + idle + iowait + steal
         # the counters of a tickless idle pCPU may not move at all
-        found[pcpu] = busy / total if total else 0.0
-    return found
+        ratios[pcpu] = busy / total if total else 0.0
+    return ratios
 
 
 def ticks(root: str) -> dict[int, list[int]]:
@@ -40,16 +40,16 @@ def ticks(root: str) -> dict[int, list[int]]:
 
     Empty if the file cannot be read.
     """
-    found = {}
+    counters = {}
     try:
         for line in Path(root, "proc/stat").read_text().splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name != "cpu":
                 values = [int(f) for f in fields[:8]]
-                found[int(name[3:])] = values + [0] * (8 - len(values))
+                counters[int(name[3:])] = values + [0] * (8 - len(values))
     except (OSError, ValueError):
         return {}
-    return found
+    return counters
 
 
 def idlest(topology: Topology, core_type: str, load_of: Mapping[int, float]) -> int:

@@ -164,7 +164,7 @@ class Rounds:
     seconds: float
     """Time for each kernel on each core type: wall time or, beside other work, CPU time."""
     progress: Callable[[int, float], None]
-    """Told the number of the round, and the seconds that it still takes."""
+    """Called with the number of the round and the seconds that it still takes."""
     share_ratio: float | None = None
     """The share of one pCPU to use at most beside other work, ``None`` without other work."""
     shuffled: random.Random = field(default_factory=random.Random)
@@ -177,11 +177,11 @@ class Rounds:
         # On a pCPU that others use all the time, a slice may take a second.
         while left_s > 0 or any(len(of) < 2 * slices.MIN_SLICES for of in taken.values()):
             for run in slices.runs(types, self.kernels, self.shuffled):
-                found = measure(run, self.cores[run.core_type])
-                taken.setdefault(run, []).append(found)
-                left_s -= found.wall_s if self.share_ratio is None else found.cpu_s
+                measurement = measure(run, self.cores[run.core_type])
+                taken.setdefault(run, []).append(measurement)
+                left_s -= measurement.wall_s if self.share_ratio is None else measurement.cpu_s
                 if self.share_ratio:
-                    time.sleep(found.cpu_s / self.share_ratio - found.cpu_s)
+                    time.sleep(measurement.cpu_s / self.share_ratio - measurement.cpu_s)
             self.progress(number, max(0.0, left_s) / (self.share_ratio or 1.0))
         samples = (
             slices.fastest(number, run, self.cores[run.core_type][0], of)

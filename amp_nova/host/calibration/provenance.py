@@ -98,26 +98,26 @@ def apply(
             f" '{topology.reference}'; set [topology] reference = {calibration.reference}, or"
             f" {AGAIN}"
         )
-    found = {t.name: t for t in calibration.core_types}
-    types = [_measured(t, found[t.name]) for t in topology.core_types]
+    results = {t.name: t for t in calibration.core_types}
+    types = [_measured(t, results[t.name]) for t in topology.core_types]
     types.sort(key=lambda t: t.coefficient or 0)
     relative = dataclasses.replace(topology, reference=calibration.reference)
     return _warned(coefficients.with_types(relative, types), *warnings)
 
 
-def _measured(core_type: CoreType, found: TypeResult) -> CoreType:
+def _measured(core_type: CoreType, result: TypeResult) -> CoreType:
     """A core type as it was measured; a coefficient that the operator configured stays."""
     if core_type.coefficient_source != operator_types.SOURCE:
         core_type = dataclasses.replace(
-            core_type, coefficient=found.coefficient.value, coefficient_source=SOURCE
+            core_type, coefficient=result.coefficient.value, coefficient_source=SOURCE
         )
     return dataclasses.replace(
         core_type,
-        nominal_ips=_value(found.nominal_ips),
-        smt_busy_factor=_value(found.smt_busy_factor),
-        clock_hz=_value(found.clock_hz) or core_type.clock_hz,
-        clock_calibrated=found.clock_hz is not None,
-        miss_cycles=_value(found.miss_cycles),
+        nominal_ips=_value(result.nominal_ips),
+        smt_busy_factor=_value(result.smt_busy_factor),
+        clock_hz=_value(result.clock_hz) or core_type.clock_hz,
+        clock_calibrated=result.clock_hz is not None,
+        miss_cycles=_value(result.miss_cycles),
     )
 
 

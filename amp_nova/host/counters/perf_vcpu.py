@@ -71,10 +71,10 @@ class Tally:
                 return None
         estimate = len(pairs) == 1 and self.shared_ratio > SHARED_RATIO and counted_ns > 0
         for i, gains in enumerate(events):
-            known = [gain for gain in gains if gain is not None]
-            gained = sum(known) * ran_ns // counted_ns if estimate else sum(known)
+            deltas = [gain for gain in gains if gain is not None]
+            gained = sum(deltas) * ran_ns // counted_ns if estimate else sum(deltas)
             before = self._totals[i]
-            whole = before is not None and len(known) == len(gains)
+            whole = before is not None and len(deltas) == len(gains)
             self._totals[i] = (before or 0) + gained if whole else None
         self._last = tuple(now)
         self._run_ns += ran_ns
@@ -168,11 +168,11 @@ class PerfCounter:
             raw = os.read(leader, 24 + 8 * count)
             if len(raw) < 24 + 8 * count:  # the group is in its error state
                 raise CountersUnavailable("the kernel took the hardware counters away")
-            _, enabled_ns, running_ns, *found = struct.unpack(f"={3 + count}Q", raw)
-            values = iter(found)
+            _, enabled_ns, running_ns, *values = struct.unpack(f"={3 + count}Q", raw)
+            counts = iter(values)
             readings.append(
                 GroupReading(
-                    enabled_ns, running_ns, tuple(next(values) if o else None for o in opened)
+                    enabled_ns, running_ns, tuple(next(counts) if o else None for o in opened)
                 )
             )
         return self._tally.add(readings)

@@ -109,8 +109,8 @@ class VcpuCounts:
         return True
 
     def _lose(self, exc: Exception, retry_s: float) -> None:
-        known = isinstance(exc, CountersUnavailable)
-        self.failure = str(exc) if known else f"the counter failed: {exc}"
+        unavailable = isinstance(exc, CountersUnavailable)
+        self.failure = str(exc) if unavailable else f"the counter failed: {exc}"
         self._retry_at_s = self._clock() + retry_s
         self.close()
 

@@ -111,11 +111,11 @@ class TcgCounter:
                 self.note = f"{lags}: {perf.why(exc, 'CPU time', root)}"
 
     def _problem(self, pid: int, index: int) -> str | None:
-        seen = os.fstat(self._fd)
-        if not stat.S_ISREG(seen.st_mode):
+        file_stat = os.fstat(self._fd)
+        if not stat.S_ISREG(file_stat.st_mode):
             return "is not a regular file"
-        if seen.st_size > BYTES_MAX:
-            return f"has {seen.st_size} bytes, more than the plugin ever writes"
+        if file_stat.st_size > BYTES_MAX:
+            return f"has {file_stat.st_size} bytes, more than the plugin ever writes"
         raw = os.pread(self._fd, _HEADER.size, 0)
         if len(raw) < _HEADER.size:
             return "is too short"
@@ -135,9 +135,9 @@ class TcgCounter:
         try:
             status = (root / f"proc/{pid}/status").read_text()
         except OSError as exc:
-            return f"is not read: the user of QEMU is unknown ({exc.strerror})"
-        found = re.search(r"(?m)^Uid:\s+\d+\s+(\d{1,10})\s", status)
-        owner, user = os.fstat(self._fd).st_uid, int(found[1]) if found else None
+            return f"is ignored: the user of QEMU is unknown ({exc.strerror})"
+        match = re.search(r"(?m)^Uid:\s+\d+\s+(\d{1,10})\s", status)
+        owner, user = os.fstat(self._fd).st_uid, int(match[1]) if match else None
         if owner == user:
             return None
         return f"belongs to user {owner}, not to QEMU's ({'unknown' if user is None else user})"

@@ -51,18 +51,18 @@ class LibvirtBackend:
         self._hypervisor.change(resource, write, {"cputune.cpu_shares": shares})
         threads.domain.check(shares)
 
-    def _limit(self, resource: str, thread: VcpuThread, wanted: Bandwidth | None) -> None:
+    def _limit(self, resource: str, thread: VcpuThread, limit: Bandwidth | None) -> None:
         if burst_us := thread.group.burst_us:
-            raise ActuationFailed(f"it has a burst of {burst_us} us, which libvirt cannot end")
-        tunables = _bandwidth(thread, wanted)
+            raise ActuationFailed(f"it has a burst of {burst_us} us, which libvirt cannot clear")
+        tunables = _bandwidth(thread, limit)
 
         def write(domain: libvirt.virDomain) -> None:
             _mark(domain, lambda mark: replace(mark, quota=True))
             domain.setSchedulerParametersFlags(tunables, LIVE)
 
-        told = {f"cputune.{name}": value for name, value in tunables.items()}
-        self._hypervisor.change(resource, write, told)
-        thread.group.check(wanted)
+        params = {f"cputune.{name}": value for name, value in tunables.items()}
+        self._hypervisor.change(resource, write, params)
+        thread.group.check(limit)
 
     def _pin(self, key: VcpuKey, pcpus: frozenset[int]) -> None:
         resource, index = key
@@ -73,14 +73,14 @@ class LibvirtBackend:
             _mark(domain, lambda mark: mark.pinned(index, pcpus, before))
             domain.pinVcpuFlags(index, cpumap, LIVE)
 
-        told = {f"cputune.vcpupin{index}": cpulist.show(pcpus)}
-        self._hypervisor.change(resource, write, told)
+        params = {f"cputune.vcpupin{index}": cpulist.show(pcpus)}
+        self._hypervisor.change(resource, write, params)
 
 
 def _mark(domain: libvirt.virDomain, add: Callable[[Mark], Mark]) -> None:
     """Called before any other write, so that nothing is ever set without being marked.
 
-    What it adds to is read at the same time: an earlier change may have been made late, after its
+    The mark in force is read each time: an earlier change may have been made late, after its
     caller stopped waiting for libvirt.
     """
     try:
@@ -89,19 +89,19 @@ def _mark(domain: libvirt.virDomain, add: Callable[[Mark], Mark]) -> None:
         if exc.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN_METADATA:
             raise
         now = NO_MARK
-    wanted = add(now)
-    if wanted != now:
-        domain.setMetadata(ELEMENT, wanted.xml(), MARK_PREFIX, MARK_URI, LIVE)
+    mark = add(now)
+    if mark != now:
+        domain.setMetadata(ELEMENT, mark.xml(), MARK_PREFIX, MARK_URI, LIVE)
 
 
-def _bandwidth(thread: VcpuThread, wanted: Bandwidth | None) -> dict[str, int]:
+def _bandwidth(thread: VcpuThread, limit: Bandwidth | None) -> dict[str, int]:
     """The tunables of a limit, in the order whose intermediate limit is lower."""
     now = thread.group.bandwidth()
-    if wanted is None:
+    if limit is None:
         return {"vcpu_quota": -1, "vcpu_period": PERIOD_US}
-    quota, period = {"vcpu_quota": wanted.quota_us}, {"vcpu_period": wanted.period_us}
-    if now is not None and now.period_us == wanted.period_us:
+    quota, period = {"vcpu_quota": limit.quota_us}, {"vcpu_period": limit.period_us}
+    if now is not None and now.period_us == limit.period_us:
         return quota  # every write refills the group
-    if now is None or now.quota_us * now.period_us < wanted.quota_us * wanted.period_us:
+    if now is None or now.quota_us * now.period_us < limit.quota_us * limit.period_us:
         return {**period, **quota}
     return {**quota, **period}

@@ -83,8 +83,8 @@ class _News:
     def event(self, uuid: str, details: tuple[Any, ...]) -> None:
         expected = self.expected.get(uuid)
         if expected is not None:
-            told = details[0] if details else None
-            if isinstance(told, dict) and told.items() <= expected.items():
+            params = details[0] if details else None
+            if isinstance(params, dict) and params.items() <= expected.items():
                 return
             if MARK_URI in details:  # amp-nova's own metadata
                 return
@@ -187,18 +187,18 @@ class Connection:
 
     def answered(self) -> set[str]:
         """Names of the late calls that have returned by now."""
-        done = {name for name, (call, _) in self._late.items() if name != _OPEN and call.done()}
-        return {name for name in done if not name.startswith(WRITE)}
+        names = {name for name, (call, _) in self._late.items() if name != _OPEN and call.done()}
+        return {name for name in names if not name.startswith(WRITE)}
 
     def keep(self, names: Collection[str]) -> None:
         """Forget the late calls of all other names."""
         kept = {_OPEN, *names, *(WRITE + uuid for uuid in names)}
         self._late = {name: call for name, call in self._late.items() if name in kept}
-        self._news.expected = {u: told for u, told in self._news.expected.items() if u in names}
+        self._news.expected = {u: params for u, params in self._news.expected.items() if u in names}
 
-    def expect(self, uuid: str, told: Mapping[str, object]) -> None:
-        """From now on, ignore events of a domain that report nothing but ``told``."""
-        self._news.expected[uuid] = {**self._news.expected.get(uuid, {}), **told}
+    def expect(self, uuid: str, params: Mapping[str, object]) -> None:
+        """From now on, ignore events of a domain that report nothing but ``params``."""
+        self._news.expected[uuid] = {**self._news.expected.get(uuid, {}), **params}
 
     def drop(self) -> None:
         """Close the connection, without waiting for libvirt."""

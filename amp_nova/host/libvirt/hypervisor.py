@@ -87,7 +87,7 @@ class Hypervisor:
             if self._listings is None:
                 raise
             if self.available:
-                LOG.warning("%s; continuing with the domains known so far", exc)
+                LOG.warning("%s; continuing with the last known domains", exc)
             self.available = False
         return {
             uuid: listing.xml
@@ -107,8 +107,8 @@ class Hypervisor:
         """A domain's definition as last read."""
         return self._here(uuid).xml
 
-    def change(self, uuid: str, write: Callable[[Any], None], told: Mapping[str, object]) -> None:
-        """Change a domain with ``write``; ``told``: what libvirt's event about it will report.
+    def change(self, uuid: str, write: Callable[[Any], None], params: Mapping[str, object]) -> None:
+        """Change a domain with ``write``; ``params``: what libvirt's event about it will report.
 
         The definition is not read again for that event. A change that libvirt does not finish in
         time continues, and the next change waits for its end.
@@ -121,7 +121,7 @@ class Hypervisor:
             raise NotYet(
                 "this cycle has no time left to wait for libvirt; continuing with the next cycle"
             )
-        self._connection.expect(uuid, told)
+        self._connection.expect(uuid, params)
 
         def function() -> None:
             write(handle)

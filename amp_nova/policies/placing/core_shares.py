@@ -77,12 +77,12 @@ def water_fill(capacity: float, demands: Sequence[float], weights: Sequence[floa
     No share exceeds its demand, and nothing is left over while a demand is unmet.
     """
     order = sorted(range(len(demands)), key=lambda i: demands[i] / weights[i])
-    given, left, weight = [0.0] * len(demands), capacity, math.fsum(weights)
+    shares, left, weight = [0.0] * len(demands), capacity, math.fsum(weights)
     for i in order:
-        given[i] = min(demands[i], max(0.0, left) * weights[i] / weight) if weight > 0.0 else 0.0
-        left -= given[i]
+        shares[i] = min(demands[i], max(0.0, left) * weights[i] / weight) if weight > 0.0 else 0.0
+        left -= shares[i]
         weight -= weights[i]
-    return given
+    return shares
 
 
 def distribute(
@@ -99,7 +99,7 @@ def distribute(
     weights = {v.key: weight(v) for v in shared.vcpus}
     slowest = {key: min(shared.types[key]) for key in keys}
     unmet = dict.fromkeys(keys, shared.each_cores)
-    given = {key: [0.0] * len(shared.cores) for key in keys}
+    shares = {key: [0.0] * len(shared.cores) for key in keys}
 
     def divide(at: int, cores: float, group: Iterable[VcpuKey]) -> float:
         """Divide cores of a type among vCPUs; returns what they leave."""
@@ -107,7 +107,7 @@ def distribute(
         if takers:
             filled = water_fill(cores, [unmet[k] for k in takers], [weights[k] for k in takers])
             for key, amount in zip(takers, filled, strict=True):
-                given[key][at] += amount
+                shares[key][at] += amount
                 unmet[key] -= amount
                 cores -= amount
         return max(0.0, cores)
@@ -116,14 +116,14 @@ def distribute(
         left = divide(at, shared.cores[at], [k for k in keys if slowest[k] == at])
         for key, floor in floors.items():
             amount = min(left, floor[at], unmet[key])
-            given[key][at] += amount
+            shares[key][at] += amount
             unmet[key] -= amount
             left -= amount
         for group in (*groups, keys):
             if left <= _NOISE:
                 break
             left = divide(at, left, group)
-    return {key: tuple(cores) for key, cores in given.items()}
+    return {key: tuple(cores) for key, cores in shares.items()}
 
 
 def evenly(shared: SharedCapacity, weight: Weight = lambda vcpu: vcpu.weight) -> Shares:

@@ -87,8 +87,8 @@ def _with_interval(account: DeficitAccount, vcpu: VcpuView, elapsed_s: float) ->
     if any(due_ratios):
         owed_s = tuple(
             [
-                min(DEFICIT_MAX_S, max(-DEFICIT_MAX_S, owed + due * ran_s - got))
-                for owed, due, got in zip(owed_s, due_ratios, cpu_s, strict=True)
+                min(DEFICIT_MAX_S, max(-DEFICIT_MAX_S, owed + due * ran_s - used))
+                for owed, due, used in zip(owed_s, due_ratios, cpu_s, strict=True)
             ]
         )
     turn_ratio = sum([s * at for at, s in enumerate(cpu_s)])

@@ -98,8 +98,8 @@ def instances_of(
             usable = usable.union(*{v.allowed for v in vcpus})
         if usable not in counts:
             counts[usable] = [len(usable & ids) for ids in pcpus]
-        wanted = [1.0 if v.demand_ratio is None else v.demand_ratio for v in vcpus]
-        running = running_at_a_time([w for w in wanted if w >= ACTIVE_MIN_RATIO])
+        demands = [1.0 if v.demand_ratio is None else v.demand_ratio for v in vcpus]
+        running = running_at_a_time([d for d in demands if d >= ACTIVE_MIN_RATIO])
         speedup = mean_known([speedups[v.key] for v in vcpus], None)
         untried = (
             speedup is None

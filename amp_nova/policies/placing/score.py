@@ -82,8 +82,8 @@ def efficiency(view: HostView, accounts: Accounts, hysteresis_ratio: float) -> S
         if ipc is None or (demand is None and vcpu.hint is None):
             return None
         favour = _in_favour(accounts[vcpu.key], hysteresis_ratio)
-        wanted = 1.0 if demand is None else demand
-        return round(ipc * wanted * vcpu.weight * favour, _DIGITS)
+        demand_ratio = 1.0 if demand is None else demand
+        return round(ipc * demand_ratio * vcpu.weight * favour, _DIGITS)
 
     return score
 
@@ -135,7 +135,7 @@ def gains(
             return None
         account = accounts[vcpu.key]
         favour = _in_favour(account, hysteresis_ratio)
-        wanted = 1.0 if account.demand_ratio is None else account.demand_ratio
-        return round((speedup - 1.0) * wanted * vcpu.weight * favour, _DIGITS)
+        demand_ratio = 1.0 if account.demand_ratio is None else account.demand_ratio
+        return round((speedup - 1.0) * demand_ratio * vcpu.weight * favour, _DIGITS)
 
     return score

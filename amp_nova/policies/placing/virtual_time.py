@@ -31,11 +31,11 @@ def at_full_demand(view: HostView, vcpus: Sequence[VcpuView]) -> list[float] | N
         counted = [max(counted, key=lambda v: 1.0 if v.demand_ratio is None else v.demand_ratio)]
     ran_s = [math.fsum([v.cpu_s[at] for v in counted]) for at in range(types)]
     # Never below what they ran: the counters are not read at the same instant.
-    wanted = math.fsum([1.0 if v.demand_ratio is None else v.demand_ratio for v in counted])
-    wanted_s = max(wanted * view.elapsed_s, math.fsum(ran_s))
+    demand = math.fsum([1.0 if v.demand_ratio is None else v.demand_ratio for v in counted])
+    demand_s = max(demand * view.elapsed_s, math.fsum(ran_s))
     if not counted:
         return None
-    stretch = view.elapsed_s / wanted_s if wanted_s > 0.0 else 1.0
+    stretch = view.elapsed_s / demand_s if demand_s > 0.0 else 1.0
     return [s * stretch for s in ran_s]
 
 

@@ -83,33 +83,33 @@ def read(whole: Place, replaced: dict[str, str]) -> CloudScenario:
         keys.cloud.candidates,
     )
     name = keys.name or Path(whole.file).stem
-    found = scenario.override(CloudScenario(name, cloud, keys.duration_s, keys.seed), replaced)
-    arrivals = len(cloud.hosts) * cloud.instances_per_host * found.duration_s / cloud.lifetime_s
+    run = scenario.override(CloudScenario(name, cloud, keys.duration_s, keys.seed), replaced)
+    arrivals = len(cloud.hosts) * cloud.instances_per_host * run.duration_s / cloud.lifetime_s
     if arrivals > ARRIVALS_MAX:
         raise at.wrong(
             f"about {arrivals:.3g} instances would arrive, and at most {ARRIVALS_MAX} are "
             "simulated: reduce the hosts or duration_s, or raise lifetime_s"
         )
-    return found
+    return run
 
 
 def _hosts(kinds: list[HostsKeys], at: Place) -> tuple[Topology, ...]:
-    found: list[Topology] = []
+    topologies: list[Topology] = []
     for number, kind in enumerate(kinds):
-        if len(found) + kind.count > HOSTS_MAX:
+        if len(topologies) + kind.count > HOSTS_MAX:
             raise at[number]["count"].wrong(
                 f"the cloud has more than {HOSTS_MAX} hosts: reduce counts"
             )
-        found += [hosts.read(kind, at[number])[0]] * kind.count
-    return tuple(found)
+        topologies += [hosts.read(kind, at[number])[0]] * kind.count
+    return tuple(topologies)
 
 
 def _flavors(flavors: list[FlavorKeys], at: Place) -> tuple[CloudFlavor, ...]:
-    found: dict[str, CloudFlavor] = {}
+    by_name: dict[str, CloudFlavor] = {}
     for number, each in enumerate(flavors):
         name, here = each.name, at[number]
-        if name in found:
+        if name in by_name:
             raise here["name"].wrong(f"there are two flavors called '{name}': rename one")
         booking = scenario.read_booking(each.extra_specs, each.vcpus, here, f"flavor '{name}'")
-        found[name] = CloudFlavor(name, booking, each.share, each.sensitivity)
-    return tuple(found.values())
+        by_name[name] = CloudFlavor(name, booking, each.share, each.sensitivity)
+    return tuple(by_name.values())

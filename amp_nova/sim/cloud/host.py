@@ -95,10 +95,12 @@ class CloudHost:
 
     def _speedup(self, vcpu: VcpuBooking, flavor: CloudFlavor) -> Speedup | None:
         """The speedup that the agent measures; ``None`` for bookings, or with one core type."""
-        known = [t.coefficient for t in self.report.topology.core_types if t.coefficient]
-        if vcpu.kind != "best_effort" or len(known) < 2:
+        coefficients = [t.coefficient for t in self.report.topology.core_types if t.coefficient]
+        if vcpu.kind != "best_effort" or len(coefficients) < 2:
             return None
-        slow, fast = (1.0 + flavor.sensitivity * (c - 1.0) for c in (known[0], known[-1]))
+        slow, fast = (
+            1.0 + flavor.sensitivity * (c - 1.0) for c in (coefficients[0], coefficients[-1])
+        )
         return Speedup(fast / slow)
 
     def _changed(self, *, repack: bool) -> None:
@@ -128,5 +130,5 @@ class CloudHost:
 
 def _at(vcpu: ReportedVcpu, pcpu: int | None, topology: Topology) -> ReportedVcpu:
     """The same vCPU, packed on ``pcpu``."""
-    found = None if pcpu is None else topology.type_of(pcpu)
-    return structs.replace(vcpu, core_type=None if found is None else found.name, pcpu=pcpu)
+    core_type = None if pcpu is None else topology.type_of(pcpu)
+    return structs.replace(vcpu, core_type=None if core_type is None else core_type.name, pcpu=pcpu)

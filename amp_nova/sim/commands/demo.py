@@ -25,8 +25,8 @@ ADDRESS = "127.0.0.1"
 WIDTH = 79
 DURATION_MAX_S = 86_400
 LINE = "{:<8} {:>6} | {:>9} {:>5}  {:<4} {:>5} | {:>9} {:>5}  {}"
-SEEN = ("delivered", "ratio", "on")
-HEAD = LINE.format("vCPU", "booked", *SEEN, "quota", *SEEN)
+HOST_COLUMNS = ("delivered", "ratio", "on")
+HEAD = LINE.format("vCPU", "booked", *HOST_COLUMNS, "quota", *HOST_COLUMNS)
 
 
 class Demo(Command):
@@ -164,7 +164,7 @@ def _figures(show: Show, address: str) -> dict[str, Any]:
         "duration_s": show.duration_s,
         "page": address,
         "metrics": f"{address}metrics",
-        "held": verdict.delivered,
+        "delivered": verdict.delivered,
         "verdict": str(verdict),
         **{key: rounded(value) for key, value in dataclasses.asdict(verdict).items()},
         "vcpus": {

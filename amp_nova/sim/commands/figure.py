@@ -46,18 +46,18 @@ def groups(rows: Sequence[Row]) -> list[Group]:
 
     Policies without a throughput or an unfairness are left out.
     """
-    found: list[list[Row]] = []
+    clusters: list[list[Row]] = []
     for row in rows:
         if row["throughput"] is None or row["unfairness"] is None:
             continue
-        same = next((group for group in found if _same(group[0], row)), None)
+        same = next((group for group in clusters if _same(group[0], row)), None)
         if same is None:
-            found.append([row])
+            clusters.append([row])
         else:
             same.append(row)
     made = [
         Group(tuple(r["policy"] for r in group), group[0]["throughput"], group[0]["unfairness"])
-        for group in found
+        for group in clusters
     ]
     made.sort(key=lambda g: (-g.throughput, g.unfairness))
     return [replace(g, front=not any(_beats(other, g) for other in made)) for g in made]
@@ -80,9 +80,9 @@ def _compared(one: float, other: float) -> int:
     return 1 if one > other else -1
 
 
-def message(found: Sequence[Group]) -> str:
+def message(groups: Sequence[Group]) -> str:
     """What the comparison says, in one sentence."""
-    front = [group for group in found if group.front]
+    front = [group for group in groups if group.front]
     if not front:
         return "No policy has both a throughput and an unfairness."
     most, fairest = front[0], min(front, key=lambda g: g.unfairness)
@@ -152,9 +152,10 @@ def empty(path: str, width_in: float = 8, height_in: float = 5) -> Any:
     except ImportError as exc:
         raise AmpError("--plot needs matplotlib: install amp-nova[plot]") from exc
     figure = Figure(figsize=(width_in, height_in), layout="constrained")
-    known = sorted(figure.canvas.get_supported_filetypes())
-    if Path(path).suffix.removeprefix(".").lower() not in known:
-        raise AmpError(f"--plot {path!r} has no known format: end the name in .{', .'.join(known)}")
+    formats = sorted(figure.canvas.get_supported_filetypes())
+    if Path(path).suffix.removeprefix(".").lower() not in formats:
+        endings = ", .".join(formats)
+        raise AmpError(f"--plot {path!r} has no supported format: end the name in .{endings}")
     if not Path(path).parent.is_dir():
         raise AmpError(f"--plot {path!r} cannot be written: create its folder first")
     return figure

@@ -45,28 +45,28 @@ def read(whole: Place) -> Scenario:
 
 
 def warn(log: Logger, scenario: Scenario) -> None:
-    """Say which of its bookings cannot hold, before it is simulated."""
+    """Warn of bookings that cannot be enforced, before the scenario is simulated."""
     for sentence in simulation.not_enforced(scenario):
         log.warning("%s: %s", scenario.name, sentence)
 
 
-def agent_options(given: AgentKeys, at: Place) -> Settings:
+def agent_options(options: AgentKeys, at: Place) -> Settings:
     """The loop's settings; ``ScenarioInvalid`` names the place of an invalid option.
 
     Options that only concern a real host are checked, and have no effect.
     """
-    known = {opt.name: opt for opt in OPTS}
+    opts = {opt.name: opt for opt in OPTS}
     conf = conf_.load(files=[])
-    for name, value in given.items():
+    for name, value in options.items():
         here = at[name]
         if name in ELSEWHERE:
             raise here.wrong(f"agent.{name} is not read in a scenario: {ELSEWHERE[name]}")
-        if name not in known:
-            hint = nearest(name, known) or ": see the sample configuration"
+        if name not in opts:
+            hint = nearest(name, opts) or ": see the sample configuration"
             raise here.wrong(f"'{name}' is not an option of [agent]{hint}")
-        if isinstance(value, list) and not known[name].multi:
+        if isinstance(value, list) and not opts[name].multi:
             raise here.refused("text")
-        if known[name].multi and not isinstance(value, list):
+        if opts[name].multi and not isinstance(value, list):
             value = [value]
         try:
             conf.set_override(name, value, GROUP)

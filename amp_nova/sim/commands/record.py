@@ -165,15 +165,15 @@ def _record(
 ) -> tuple[Recorder, Recording | None]:
     """Read until the time is over or a signal ends the recording."""
     shared = shared_pcpus(conf.nova.cpu_shared_set)
-    seen = _observe(sensor, shared)
-    machine.check(seen.topology)
+    observation = _observe(sensor, shared)
+    machine.check(observation.topology)
     bucket_s = max(args.interval, args.duration / BUCKETS_MAX)
     recorder = Recorder(read_settings(conf).profiles, bucket_s)
     began_s = time.monotonic()
     due_s = began_s
     wake = Wakeup()
     with wake.signals():  # Ctrl-C and SIGTERM end it early
-        recorder.add(seen)
+        recorder.add(observation)
         while not wake.stopping and due_s - began_s < args.duration:
             due_s = min(max(due_s + args.interval, time.monotonic()), began_s + args.duration)
             wake.wait(max(0.0, due_s - time.monotonic()))
@@ -186,10 +186,10 @@ def _record(
 
 def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observation:
     """An observation, with the last pCPU of each vCPU that may run on several core types."""
-    seen = sensor.observe()
-    topology = machine.bookable(seen.topology, shared)
+    observation = sensor.observe()
+    topology = machine.bookable(observation.topology, shared)
     domains = []
-    for domain in seen.domains:
+    for domain in observation.domains:
         vcpus = []
         for reading in domain.vcpus:
             thread = sensor.thread((domain.domain.resource, reading.index))
@@ -198,15 +198,15 @@ def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observat
                     reading = structs.replace(reading, last_pcpu=thread.last_pcpu())
             vcpus.append(reading)
         domains.append(structs.replace(domain, vcpus=tuple(vcpus)))
-    return replace(seen, topology=topology, domains=tuple(domains))
+    return replace(observation, topology=topology, domains=tuple(domains))
 
 
 def _busy_cores(conf: cfg.ConfigOpts, before: dict[int, list[int]]) -> float | None:
     """How many of the pCPUs that instances may use were busy on average since ``before``."""
     if not (before and (after := idleness.ticks(conf.topology.root))):
         return None
-    shared, found = shared_pcpus(conf.nova.cpu_shared_set), idleness.load_between(before, after)
-    return math.fsum(busy for p, busy in found.items() if shared is None or p in shared)
+    shared, load = shared_pcpus(conf.nova.cpu_shared_set), idleness.load_between(before, after)
+    return math.fsum(busy for p, busy in load.items() if shared is None or p in shared)
 
 
 def _surroundings(
@@ -224,8 +224,8 @@ def _surroundings(
         return Surroundings(name, ran=False, busy_cores=busy_cores)
     policy = str(answer.get("policy", conf.agent.policy))
     if policy == conf.agent.policy:
-        given = ["".join(line.split()) for line in conf.agent.policy_parameter]
-        policy = ":".join([policy, *given])
+        parameters = ["".join(line.split()) for line in conf.agent.policy_parameter]
+        policy = ":".join([policy, *parameters])
     defaults = options.load(files=[])
     changed = {
         option: value
@@ -237,10 +237,10 @@ def _surroundings(
 
 def _published(answer: Mapping[str, Any]) -> dict[VcpuKey, Estimate]:
     """The speedups that the agent knows."""
-    found = {}
+    estimates = {}
     for instance in answer["status"]:
         for vcpu in instance["vcpus"]:
-            if (known := vcpu.get("speedup")) is not None:
-                estimate = Estimate(known["ratio"], known["error"], known["source"])
-                found[instance["instance"], vcpu["index"]] = estimate
-    return found
+            if (speedup := vcpu.get("speedup")) is not None:
+                estimate = Estimate(speedup["ratio"], speedup["error"], speedup["source"])
+                estimates[instance["instance"], vcpu["index"]] = estimate
+    return estimates

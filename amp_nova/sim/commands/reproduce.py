@@ -71,21 +71,21 @@ interval covers all seeds, and plausible values of inputs that the paper does no
     def answer(self, args: argparse.Namespace) -> Answer:
         """The rows of one paper or of all."""
         figures = select(args.paper, args.figure)
-        found = []
+        rows = []
         for paper, figure in figures:
             for row in figure.results():
-                found.append(FigureRow(paper, figure, row))
-                progress(f"{paper.name}, {figure.name}: {len(found)} rows")
+                rows.append(FigureRow(paper, figure, row))
+                progress(f"{paper.name}, {figure.name}: {len(rows)} rows")
         progress("")
-        notes = list(dict.fromkeys(note for each in found for note in each.row.notes))
+        notes = list(dict.fromkeys(note for each in rows for note in each.row.notes))
         papers = {paper.name: paper for paper, _ in figures}
         left_out = [f"  {name}: {text}" for name, p in papers.items() for text in p.left_out]
         return Answer(
             COLUMNS,
-            _rows(found, notes),
-            rounded([document(each) for each in found]),
+            _rows(rows, notes),
+            rounded([document(each) for each in rows]),
             below=[
-                *("", counted(found)),
+                *("", counted(rows)),
                 *("", "Notes", *(f"{i:>3}  {note}" for i, note in enumerate(notes, 1))),
                 *("", "Left out", *left_out),
             ],
@@ -102,18 +102,18 @@ def select(paper: str | None, figure: str | None) -> list[tuple[Paper, Figure]]:
     every = [(p, f) for p in papers for f in p.figures]
     chosen = [(p, f) for p, f in every if figure in (None, f.name)]
     if not chosen:
-        known = ", ".join(dict.fromkeys(f"'{f.name}'" for _, f in every))
-        raise ConfigInvalid(f"--figure '{figure}' is not known: choose one of {known}")
+        names = ", ".join(dict.fromkeys(f"'{f.name}'" for _, f in every))
+        raise ConfigInvalid(f"--figure '{figure}' does not exist: choose one of {names}")
     return chosen
 
 
-def document(found: FigureRow) -> dict[str, object]:
+def document(figure_row: FigureRow) -> dict[str, object]:
     """A row of the JSON output."""
-    row = found.row
+    row = figure_row.row
     return {
-        "paper": found.paper.name,
-        "figure": found.figure.name,
-        "section": found.figure.section,
+        "paper": figure_row.paper.name,
+        "figure": figure_row.figure.name,
+        "section": figure_row.figure.section,
         "quantity": row.quantity,
         "published": row.published.text,
         "ours": row.ours,
@@ -132,16 +132,16 @@ def interval(row: Row) -> str:
     return " to ".join(ends) if len(ends) > 1 else ""
 
 
-def counted(found: Iterable[FigureRow]) -> str:
+def counted(figure_rows: Iterable[FigureRow]) -> str:
     """How many rows have each kind of verdict."""
-    rows = [each.row for each in found]
+    rows = [each.row for each in figure_rows]
     kinds = Counter(row.verdict for row in rows)
     always = sum(row.verdict == REPRODUCED and row.always_agrees for row in rows)
-    kinds_said = ", ".join(f"{kinds[kind]} {kind}" for kind in VERDICTS)
-    return f"{kinds_said}; {always} reproduced over the whole interval"
+    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in VERDICTS)
+    return f"{counts}; {always} reproduced over the whole interval"
 
 
-def _rows(found: Sequence[FigureRow], notes: Sequence[str]) -> list[tuple[object, ...]]:
+def _rows(figure_rows: Sequence[FigureRow], notes: Sequence[str]) -> list[tuple[object, ...]]:
     """One row per quantity; notes appear as numbers."""
     number = {note: str(i) for i, note in enumerate(notes, 1)}
     return [
@@ -156,6 +156,6 @@ def _rows(found: Sequence[FigureRow], notes: Sequence[str]) -> list[tuple[object
             row.verdict,
             ", ".join(number[text] for text in each.row.notes),
         )
-        for each in found
+        for each in figure_rows
         for paper, figure, row in (each,)
     ]

@@ -16,8 +16,9 @@ from amp_nova.sim.cloud import description
 from amp_nova.sim.cloud.run import run as simulate
 from amp_nova.sim.commands import figure, inputs
 from amp_nova.sim.report import Result, rounded
-from amp_nova.sim.scenarios import document, scenario
+from amp_nova.sim.scenarios import document
 from amp_nova.sim.scenarios.document import Place
+from amp_nova.sim.scenarios.scenario import override
 from amp_nova.sim.slots import run as slots
 
 REPLACEABLE = ("duration_s", "seed")
@@ -100,15 +101,15 @@ keys of a scenario and defines every number of the result.
         whole = document.load(args.scenario)
         if description.describes(whole):
             return _cloud(args, whole)
-        wanted = inputs.read(whole)
+        scenario = inputs.read(whole)
         settings = pairs("--set", args.settings)
         in_slots = _boolean("slots", settings.pop("slots", "false"))
-        wanted = scenario.override(wanted, settings)
-        name = wanted.policy if args.policy is None else args.policy
+        scenario = override(scenario, settings)
+        name = scenario.policy if args.policy is None else args.policy
         policy = plugins.read_policy(name, **settings)
-        inputs.warn(self.log, wanted)
-        result = (slots if in_slots else simulation).run(wanted, policy)
-        vms = [{"name": vm, **asdict(found)} for vm, found in result.vms.items()]
+        inputs.warn(self.log, scenario)
+        result = (slots if in_slots else simulation).run(scenario, policy)
+        vms = [{"name": name, **asdict(vm)} for name, vm in result.vms.items()]
         some = {head: key for head, key in COLUMNS_OF_SOME.items() if any(key in vm for vm in vms)}
         columns = COLUMNS | some
         rows = [[short(vm.get(key)) for key in columns.values()] for vm in vms]
@@ -136,26 +137,26 @@ def _around(result: Result) -> tuple[list[str], list[str]]:
 
 def _cloud(args: argparse.Namespace, whole: Place) -> Answer:
     """What happens in a cloud; raises ``AmpError`` for invalid input."""
-    given = pairs("--set", args.settings)
-    for key in given:
+    settings = pairs("--set", args.settings)
+    for key in settings:
         if key not in REPLACEABLE:
             allowed = " and ".join(REPLACEABLE)
             raise ScenarioInvalid(f"--set {key} is not allowed for a cloud: set only {allowed}")
-    wanted = description.read(whole, given)
-    policy = plugins.load_policy(wanted.cloud.policy if args.policy is None else args.policy)
-    cloud = replace(wanted.cloud, policy=policy.name)
+    run = description.read(whole, settings)
+    policy = plugins.load_policy(run.cloud.policy if args.policy is None else args.policy)
+    cloud = replace(run.cloud, policy=policy.name)
 
     def show(at_s: float) -> None:
-        progress(f"{wanted.name}: hour {at_s / 3600:.0f} of {wanted.duration_s / 3600:.0f}")
+        progress(f"{run.name}: hour {at_s / 3600:.0f} of {run.duration_s / 3600:.0f}")
 
-    result = simulate(cloud, wanted.duration_s, wanted.seed, show)
+    result = simulate(cloud, run.duration_s, run.seed, show)
     progress("")
     rows = [
         [s.at_s / 3600.0, s.instances, s.booked_refcores, s.best_effort_refcores, s.unplaced]
         for s in result.samples
     ]
     head = (
-        f"{wanted.name}: {wanted.duration_s:g} s of {len(cloud.hosts)} hosts, best-effort policy "
+        f"{run.name}: {run.duration_s:g} s of {len(cloud.hosts)} hosts, best-effort policy "
         f"{cloud.policy}"
     )
     foot = (
@@ -163,9 +164,9 @@ def _cloud(args: argparse.Namespace, whole: Place) -> Answer:
         f"cores, of {result.bookable_refcores:g} that can be booked"
     )
     summary = {
-        "scenario": wanted.name,
+        "scenario": run.name,
         "policy": cloud.policy,
-        "duration_s": wanted.duration_s,
+        "duration_s": run.duration_s,
         "hosts": len(cloud.hosts),
         **asdict(result),
         "samples": [asdict(sample) for sample in result.samples],
@@ -203,14 +204,14 @@ that loses most against amp-fair in the same scenario.
 
     def answer(self, args: argparse.Namespace) -> Answer:
         """Run all; raises ``AmpError`` for invalid input."""
-        wanted = inputs.policies(args.policies or plugins.policies())
+        policies = inputs.policies(args.policies or plugins.policies())
         scenarios = [inputs.load(path) for path in args.scenarios]
         drawing = None if args.plot is None else figure.empty(args.plot)
         by_scenario: dict[str, list[Row]] = {}
         for number, one in enumerate(scenarios, 1):
             inputs.warn(self.log, one)
             fair = simulation.run(one, plugins.load_policy(BASELINE))
-            for name, policy in wanted.items():
+            for name, policy in policies.items():
                 progress(f"{one.name}: {name} ({number} of {len(scenarios)})")
                 result = fair if name == BASELINE else simulation.run(one, policy)
                 by_scenario.setdefault(one.name, []).append(_compared(name, result, fair))
@@ -218,7 +219,7 @@ that loses most against amp-fair in the same scenario.
         if drawing is not None:
             figure.draw(drawing, by_scenario, args.plot)
         messages = [f"{n}: {figure.message(figure.groups(r))}" for n, r in by_scenario.items()]
-        document = rounded([row for found in by_scenario.values() for row in found])
+        document = rounded([row for rows in by_scenario.values() for row in rows])
         below = ["", *messages, "", LEGEND]
         return Answer([*COMPARED, "Front"], _marked(by_scenario), document, below=below)
 

@@ -65,14 +65,14 @@ class Survey(Report):
         bookings = _bookings(args.booking)
         drawing = None if args.plot is None else figure.empty(args.plot)
         prometheus = cpu_use.Prometheus(args.prometheus, args.days, args.step)
-        found = cpu_use.instances(prometheus, bookings)
+        instances = cpu_use.instances(prometheus, bookings)
         rows: list[Row] = []
-        for refcores in sorted({i["refcores"] for i in found.values()}):
-            vcpus = {key: i["vcpus"] for key, i in found.items() if i["refcores"] == refcores}
+        for refcores in sorted({i["refcores"] for i in instances.values()}):
+            vcpus = {key: i["vcpus"] for key, i in instances.items() if i["refcores"] == refcores}
             progress(f"{len(vcpus)} instances, {refcores:g} refcores a vCPU")
             summary = partial(_summary, args.step, refcores, refcores / args.coefficient)
             summaries = cpu_use.summaries(prometheus, vcpus, summary)
-            rows += [found[key] | summaries[key] for key in vcpus if key in summaries]
+            rows += [instances[key] | summaries[key] for key in vcpus if key in summaries]
         progress("")
         if not rows:
             rates = f"{cpu_use.VCPU_TIME} or {cpu_use.DOMAIN_TIME} over {args.step} s"
@@ -81,7 +81,7 @@ class Survey(Report):
         flavors = [_flavor(name, rows) for name in sorted({row["flavor"] for row in rows})]
         if drawing is not None:
             _draw(drawing, flavors, rows, args)
-        silent, more = len(found) - len(rows), len(rows) - args.rows
+        silent, more = len(instances) - len(rows), len(rows) - args.rows
         below = [f"{more} more rows: see --rows"] * (more > 0)
         below += [f"without CPU time in Prometheus: {silent} instances"] * (silent > 0)
         below += ["", *(f["verdict"] for f in flavors), "", LEGEND.format(args.step)]
@@ -164,8 +164,8 @@ def _draw(drawing: Any, flavors: list[Row], rows: list[Row], args: Any) -> None:
         if fast < booked:
             label = f"on faster core types,\nfrom {fast:.3g} pCPUs"
             axes.axvspan(fast, booked, color="#999999", alpha=0.3, label=label)
-        said = textwrap.fill(flavor["verdict"], 110)
-        axes.set_title(said, fontsize=9, loc="left", parse_math=False)
+        title = textwrap.fill(flavor["verdict"], 110)
+        axes.set_title(title, fontsize=9, loc="left", parse_math=False)
         axes.set(xlabel=f"pCPUs used (means over {args.step} s)", ylabel="share of instances")
         axes.grid(alpha=0.25)
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False)

@@ -86,7 +86,7 @@ other changes.
     def answer(self, args: argparse.Namespace) -> Answer:
         """Run all; raises ``AmpError`` for invalid input."""
         whole = document.load(args.scenario)
-        as_it_is, known = inputs.read(whole), what_if.recorded(whole)
+        as_it_is, recording = inputs.read(whole), what_if.recorded(whole)
         changed, changes = _changed(args, as_it_is)
         as_it_is, changed = (what_if.beside_others(s, whole) for s in (as_it_is, changed))
         if not args.policies and not changes:
@@ -96,21 +96,21 @@ other changes.
         policies = inputs.policies(args.policies) or {"": own}
         progress("the scenario as it is")
         as_is = simulation.run(as_it_is, own)
-        model = None if known is None else what_if.model_error(as_is, known)
+        model = None if recording is None else what_if.model_error(as_is, recording)
         answers = []
         for number, (text, policy) in enumerate(policies.items(), 1):
             label = ", ".join([f"policy {text}"] * bool(text) + changes)
             progress(f"{label} ({number} of {len(policies)})")
-            answers.append(Alternative(label, *what_if.predict(changed, policy, known, model)))
+            answers.append(Alternative(label, *what_if.predict(changed, policy, recording, model)))
         progress("")
         head = f"{as_is.scenario}: {as_is.duration_s:g} s, best-effort policy {as_it_is.policy}"
-        said = [line for answer in answers for line in _message(as_is, answer)]
+        messages = [line for answer in answers for line in _message(as_is, answer)]
         return Answer(
             COLUMNS,
-            _rows(as_is, answers, known),
-            rounded(_document(as_is, answers, known, model)),
+            _rows(as_is, answers, recording),
+            rounded(_document(as_is, answers, recording, model)),
             above=[head, ""],
-            below=["", *said, _accuracy(known, model), "", LEGEND],
+            below=["", *messages, _accuracy(recording, model), "", LEGEND],
         )
 
 
@@ -142,14 +142,14 @@ def _cores(name: str, text: str) -> int:
 
 
 def _rows(
-    as_is: Result, answers: Sequence[Alternative], known: Recorded | None
+    as_is: Result, answers: Sequence[Alternative], recording: Recorded | None
 ) -> list[list[object]]:
     rows: list[list[object]] = []
     for label, result, distribution, intervals in answers:
         for name, then in result.vms.items():
             now, interval = as_is.vms[name], intervals[name, "progress_refcores"]
             runs = distribution[name, "progress_refcores"]
-            measured = known[name].measures if known and name in known else {}
+            measured = recording[name].measures if recording and name in recording else {}
             rows.append(
                 [
                     label,
@@ -189,32 +189,32 @@ def _message(as_is: Result, answer: Alternative) -> list[str]:
     return lines
 
 
-def _accuracy(known: Recorded | None, model: Numbers | None) -> str:
+def _accuracy(recording: Recorded | None, model: Numbers | None) -> str:
     """How far the simulation of the recording is from the recording."""
-    if known is None or model is None:
+    if recording is None or model is None:
         return "the error of the model is unknown: the scenario is not a recording"
     progress = ((n, e) for (n, name), e in model.items() if name == "progress_refcores")
-    found = {n: error for n, error in progress if error is not None}
-    if not found:
+    errors = {n: error for n, error in progress if error is not None}
+    if not errors:
         return "the error of the model is unknown: no progress was recorded"
-    worst = max(found, key=lambda name: found[name])
-    guessed = [n for n, vm in known.items() if None in vm.errors]
-    said = f"the simulation of the recording is {found[worst]:.1%} off for {worst}"
-    if len(found) > 1:
-        said += ", and no more than that for the others"
-    return f"{said}; speedups of {', '.join(guessed)} were never measured" if guessed else said
+    worst = max(errors, key=lambda name: errors[name])
+    guessed = [n for n, vm in recording.items() if None in vm.errors]
+    text = f"the simulation of the recording is {errors[worst]:.1%} off for {worst}"
+    if len(errors) > 1:
+        text += ", and no more than that for the others"
+    return f"{text}; speedups of {', '.join(guessed)} were never measured" if guessed else text
 
 
 def _document(
     as_is: Result,
     answers: Sequence[Alternative],
-    known: Recorded | None,
+    recording: Recorded | None,
     model: Numbers | None,
 ) -> dict[str, Any]:
     measured = None
-    if known is not None:
-        vms = {name: dict(vm.measures) for name, vm in known.items()}
-        measured = {**what_if.totals(known), "vms": vms}
+    if recording is not None:
+        vms = {name: dict(vm.measures) for name, vm in recording.items()}
+        measured = {**what_if.totals(recording), "vms": vms}
     return {
         "as_is": as_is,
         "recorded": measured,

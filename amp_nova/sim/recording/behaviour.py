@@ -59,54 +59,54 @@ def gain(measured: Estimate | None, hinted: float | None) -> Gain:
 
 
 def workload(
-    vcpu: RecordedVcpu, types: tuple[CoreType, ...], known: Gain, phases_max: int
+    vcpu: RecordedVcpu, types: tuple[CoreType, ...], gain: Gain, phases_max: int
 ) -> dict[str, Any]:
     """The keys of one vCPU's workload; a speedup that was never measured is ``null``."""
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     if len(types) > 1:
-        found["speedup"] = None if known.ratio is None else _speeds(types, known.ratio)
+        keys["speedup"] = None if gain.ratio is None else _speeds(types, gain.ratio)
     if vcpu.ipc:
-        found["ipc"] = {n: _bounded(v) for n, v in vcpu.ipc.items() if n in {t.name for t in types}}
+        keys["ipc"] = {n: _bounded(v) for n, v in vcpu.ipc.items() if n in {t.name for t in types}}
     parts = phases(vcpu.buckets, phases_max)
     total_s = math.fsum(p.for_s for p in parts)
     mean = math.fsum(p.for_s * p.demand_ratio for p in parts) / total_s if total_s else 0.0
-    found["utilization"] = round(mean, DIGITS)
+    keys["utilization"] = round(mean, DIGITS)
     if len(parts) > 1:
-        own = any(differ(part.speedup, known) for part in parts)
-        found["phases"] = [_keys(part, types if own else types[:1]) for part in parts]
-        found["phases_follow"] = "clock"  # the recording knows when, not after how much work
-    return found
+        own = any(differ(part.speedup, gain) for part in parts)
+        keys["phases"] = [_keys(part, types if own else types[:1]) for part in parts]
+        keys["phases_follow"] = "clock"  # the recording knows when, not after how much work
+    return keys
 
 
-def differ(speedup: Estimate | None, known: Gain) -> bool:
+def differ(speedup: Estimate | None, gain: Gain) -> bool:
     """Whether the speedup of a phase differs from that of the vCPU."""
-    if speedup is None or known.ratio is None:
+    if speedup is None or gain.ratio is None:
         return False
-    return abs(speedup.value - known.ratio) > SPEEDUP_STEP_RATIO * known.ratio
+    return abs(speedup.value - gain.ratio) > SPEEDUP_STEP_RATIO * gain.ratio
 
 
 def with_instructions(
-    found: Mapping[str, Any], vcpu: RecordedVcpu, reference_ips: float, known: Gain, types: Any
+    keys: Mapping[str, Any], vcpu: RecordedVcpu, reference_ips: float, gain: Gain, types: Any
 ) -> dict[str, Any]:
     """The workload of a vCPU that books instructions: it retires as many as were counted."""
-    slow_s = math.fsum(s * known.on(types, at) for at, s in enumerate(vcpu.run_s))
+    slow_s = math.fsum(s * gain.on(types, at) for at, s in enumerate(vcpu.run_s))
     if not slow_s or not vcpu.instructions:
-        return dict(found)
+        return dict(keys)
     ratio = vcpu.instructions / slow_s / (reference_ips * (types[0].coefficient or 1.0))
     for_s = math.fsum(b.length_s for b in vcpu.buckets)
-    parts = found.get("phases") or [{"for_s": round(for_s, 3), "utilization": found["utilization"]}]
-    changed = {k: v for k, v in found.items() if k != "ipc"}
+    parts = keys.get("phases") or [{"for_s": round(for_s, 3), "utilization": keys["utilization"]}]
+    changed = {k: v for k, v in keys.items() if k != "ipc"}
     return {**changed, "phases": [{**part, "ipc_ratio": _bounded(ratio)} for part in parts]}
 
 
 def _keys(part: Phase, types: tuple[CoreType, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    keys: dict[str, Any] = {
         "for_s": max(0.001, round(part.for_s, 3)),
         "utilization": round(part.demand_ratio, DIGITS),
     }
     if part.speedup is not None and len(types) > 1:
-        found["speedup"] = _speeds(types, part.speedup.value)
-    return found
+        keys["speedup"] = _speeds(types, part.speedup.value)
+    return keys
 
 
 def _speeds(types: tuple[CoreType, ...], ratio: float) -> dict[str, float]:
@@ -122,9 +122,9 @@ def phases(buckets: Sequence[Bucket], most: int) -> tuple[Phase, ...]:
     """The phases of a vCPU, at most ``most``; smaller changes are ignored if there are more."""
     factor = 1.0
     while True:
-        found = _divided(buckets, factor)
-        if len(found) <= most:
-            return tuple(_phase(part) for part in found)
+        parts = _divided(buckets, factor)
+        if len(parts) <= most:
+            return tuple(_phase(part) for part in parts)
         factor = factor * 1.5 if factor < 1e3 else math.inf
 
 
@@ -160,13 +160,13 @@ def _differs(part: Sequence[Bucket], bucket: Bucket, factor: float) -> bool:
 
 def _demand_ratio(part: Sequence[Bucket]) -> float | None:
     """Share of the time that it wanted to run; ``None``: not observed."""
-    known_s = math.fsum(b.known_s for b in part)
-    return min(1.0, math.fsum(b.demand_s for b in part) / known_s) if known_s > 0.0 else None
+    observed_s = math.fsum(b.observed_s for b in part)
+    return min(1.0, math.fsum(b.demand_s for b in part) / observed_s) if observed_s > 0.0 else None
 
 
 def _best(part: Sequence[Bucket]) -> Estimate | None:
-    known = (b.speedup for b in part if b.speedup is not None)
-    return min(known, key=lambda estimate: estimate.se, default=None)
+    estimates = (b.speedup for b in part if b.speedup is not None)
+    return min(estimates, key=lambda estimate: estimate.se, default=None)
 
 
 def _phase(part: Sequence[Bucket]) -> Phase:

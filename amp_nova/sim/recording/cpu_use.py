@@ -45,15 +45,15 @@ class Prometheus:
         try:
             parts = urlsplit(url)
             valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-            found = netrc.netrc().authenticators(parts.hostname or "")
+            entry = netrc.netrc().authenticators(parts.hostname or "")
         except (ValueError, OSError) as exc:
-            valid, found = isinstance(exc, OSError) and valid, None  # there may be no ~/.netrc
+            valid, entry = isinstance(exc, OSError) and valid, None  # there may be no ~/.netrc
         except netrc.NetrcParseError as exc:
             raise ConfigInvalid(f"~/.netrc is not valid: {exc}; correct it") from exc
         if not valid or "@" in url or re.search("[^!-~]", url):
             remedy = "write http://HOST:PORT, and user and password in ~/.netrc"
             raise ConfigInvalid(f"{url!r} is not the address of a Prometheus: {remedy}")
-        pair = f"{found[0]}:{found[2]}" if found else ""
+        pair = f"{entry[0]}:{entry[2]}" if entry else ""
         self._authorization = pair and f"Basic {base64.b64encode(pair.encode()).decode()}"
         self.url, self.step_s, self.points = url.rstrip("/"), step_s, round(days * 86400 / step_s)
         self._now = round(time.time(), 3)
@@ -63,8 +63,8 @@ class Prometheus:
     def series(self, expression: str, points: int = 1) -> list[Series]:
         """Labels and values of every series at so many points until now; raises ``AmpError``."""
         start, end = self._now - (points - 1) * self.step_s, self._now
-        wanted = {"query": expression, "start": start, "end": end, "step": self.step_s}
-        form = urlencode({**wanted, "timeout": f"{TIMEOUT_S}s"}, errors="replace").encode()
+        parameters = {"query": expression, "start": start, "end": end, "step": self.step_s}
+        form = urlencode({**parameters, "timeout": f"{TIMEOUT_S}s"}, errors="replace").encode()
         request = Request(f"{self.url}/api/v1/query_range", form)
         if self._authorization:  # not for where the answer may redirect to
             request.add_unredirected_header("Authorization", self._authorization)
@@ -74,8 +74,8 @@ class Prometheus:
             why = str(getattr(exc, "reason", exc))
             raise AmpError(f"{self.url} does not answer: {why}; check the address") from exc
         if status != 200:
-            said = re.search(rb'"error":"([^"]+)', body)
-            why = said[1].decode(errors="replace") if said else responses.get(status, "")
+            error = re.search(rb'"error":"([^"]+)', body)
+            why = error[1].decode(errors="replace") if error else responses.get(status, "")
             remedy = "; ask for less with --days or a longer --step" * (status in (422, 503))
             raise AmpError(f"{self.url} answered {status}: {why}{remedy}")
         try:
@@ -112,13 +112,13 @@ def _shown(text: str) -> str:
 
 
 def instances(prometheus: Prometheus, bookings: Mapping[str, float]) -> dict[Key, Row]:
-    """What is known of the instances that run now, if a pattern of ``bookings`` has the flavor."""
-    found = prometheus.series(f'{{__name__=~"{"|".join(INFO)}"}}')
-    if not found:
+    """The instances that run now and whose flavor matches a pattern of ``bookings``."""
+    info = prometheus.series(f'{{__name__=~"{"|".join(INFO)}"}}')
+    if not info:
         raise AmpError(f"{prometheus.url} has no {' and no '.join(INFO)}: {INSTALL}")
     vcpus = {_key(labels): counts[0] for labels, counts in prometheus.series(VCPUS) if counts}
-    known, flavors = dict[Key, Row](), set[str]()
-    for labels, _ in found:
+    rows, flavors = dict[Key, Row](), set[str]()
+    for labels, _ in info:
         flavor = labels.get("flavor") or labels.get("flavor_name", "")
         key, uuid = _key(labels), labels.get("uuid") or labels.get("instance_id", "")
         flavors.add(_shown(flavor))
@@ -126,12 +126,12 @@ def instances(prometheus: Prometheus, bookings: Mapping[str, float]) -> dict[Key
         if flavor and refcores is not None and 1.0 <= vcpus.get(key, 0.0) <= VCPUS_MAX:
             name, project = labels.get("instance_name") or key[1], labels.get("project_name", "")
             row = {"flavor": flavor, "instance": name, "uuid": uuid, "project": project}
-            known[key] = {n: _shown(text) for n, text in (row | {"host": key[0]}).items()}
-            known[key] |= {"vcpus": int(vcpus[key]), "refcores": refcores}
-    if not known:
+            rows[key] = {n: _shown(text) for n, text in (row | {"host": key[0]}).items()}
+            rows[key] |= {"vcpus": int(vcpus[key]), "refcores": refcores}
+    if not rows:
         names = ", ".join(sorted(flavors - {""})[:20])
         raise AmpError(f"no instance has a flavor of --booking: the flavors are {names or 'none'}")
-    return dict(sorted(known.items()))
+    return dict(sorted(rows.items()))
 
 
 def summaries(
@@ -140,16 +140,16 @@ def summaries(
     """A summary, for each instance, of the cores that its busiest vCPU used in every step.
 
     Where an exporter does not count each vCPU, all of them count as equally busy."""
-    done: dict[Key, T] = {}
+    results: dict[Key, T] = {}
     by, step = "max by (instance, domain)", f"[{prometheus.step_s}s]"
 
     def run(expression: str) -> None:
         for labels, used in prometheus.series(expression, prometheus.points):
             if used and (key := _key(labels)) in vcpus:
-                done[key] = summary(used)  # the means themselves are too many to keep
+                results[key] = summary(used)  # the means themselves are too many to keep
 
     for counter in (VCPU_TIME, DOMAIN_TIME):
-        keys, expressions = [key for key in vcpus if key not in done], []
+        keys, expressions = [key for key in vcpus if key not in results], []
         size = max(1, MEANS_MAX // prometheus.points * len(vcpus) // sum(vcpus.values()))
         for batch in (keys[n : n + size] for n in range(0, len(keys), size)):
             hosts, domains = (_any_of(values) for values in zip(*batch, strict=True))
@@ -160,7 +160,7 @@ def summaries(
             expressions.append(f"round({use}, 0.0001) < {VCPU_CORES_MAX}")
         with ThreadPoolExecutor(QUERIES_AT_ONCE) as pool:
             list(pool.map(run, expressions))
-    return done
+    return results
 
 
 def _any_of(values: Iterable[str]) -> str:

@@ -51,10 +51,10 @@ class Surroundings:
 def text(recording: Recording, around: Surroundings) -> str:
     """The scenario file, with as many phases as its greatest size allows."""
     for phases_max in PHASES_MAX:
-        found = _text(recording, around, phases_max)
-        if len(found.encode()) <= SIZE_MAX_BYTES:
+        content = _text(recording, around, phases_max)
+        if len(content.encode()) <= SIZE_MAX_BYTES:
             break
-    return found
+    return content
 
 
 def _text(recording: Recording, around: Surroundings, phases_max: int) -> str:
@@ -179,26 +179,26 @@ class _Instances:
 
     def vm(self, name: str, instance: RecordedInstance, gains: Sequence[Gain]) -> dict[str, Any]:
         """The entry in ``vms``."""
-        found: dict[str, Any] = {"name": name, "vcpus": len(instance.vcpus)}
+        entry: dict[str, Any] = {"name": name, "vcpus": len(instance.vcpus)}
         specs = self._specs(name, instance)
         if specs:
-            found["extra_specs"] = specs
+            entry["extra_specs"] = specs
         self._note_unknowns(name, instance, gains)
         each = [self._workload(instance, i, g) for i, g in enumerate(gains)]
         while len(each) > 1 and each[-1] == each[-2]:
             each.pop()
-        found["workload"] = each[0] if len(each) == 1 else {"vcpus": each}
+        entry["workload"] = each[0] if len(each) == 1 else {"vcpus": each}
         began = {v.position for v in instance.vcpus}
         if len(began) == 1 and (at := began.pop()) is not None:
-            found["start_on"] = self.types[at].name
-        return found
+            entry["start_on"] = self.types[at].name
+        return entry
 
-    def _workload(self, instance: RecordedInstance, index: int, known: Gain) -> dict[str, Any]:
+    def _workload(self, instance: RecordedInstance, index: int, gain: Gain) -> dict[str, Any]:
         vcpu = instance.vcpus[index]
-        made = behaviour.workload(vcpu, self.types, known, self.phases_max)
+        made = behaviour.workload(vcpu, self.types, gain, self.phases_max)
         ips = reference_ips(self.topology)
         if instance.booking.vcpus[index].ips is not None and ips is not None:
-            made = behaviour.with_instructions(made, vcpu, ips, known, self.types)
+            made = behaviour.with_instructions(made, vcpu, ips, gain, self.types)
         return made
 
     def _specs(self, name: str, instance: RecordedInstance) -> dict[str, str]:
@@ -239,7 +239,9 @@ class _Instances:
                 if which:
                     self.notes.append(f"{name}: the speedup of vCPU {cpulist.show(which)} {why}.")
         if instance.late or instance.early:
-            self.notes.append(f"{name}: it was not there all the time; it sleeps for the rest.")
+            self.notes.append(
+                f"{name}: it existed for only a part of the recording; it sleeps for the rest."
+            )
 
     def recorded(
         self, instance: RecordedInstance, gains: Sequence[Gain], lasted_s: float
@@ -273,9 +275,9 @@ class _Instances:
             ],
         }
 
-    def _speed(self, vcpu: RecordedVcpu, known: Gain) -> float:
+    def _speed(self, vcpu: RecordedVcpu, gain: Gain) -> float:
         """Its work, in seconds on the slowest core type."""
-        return sum(s * known.on(self.types, at) for at, s in enumerate(vcpu.full_speed_s))
+        return sum(s * gain.on(self.types, at) for at, s in enumerate(vcpu.full_speed_s))
 
     def _slowdown(
         self, instance: RecordedInstance, pairs: Sequence[tuple[RecordedVcpu, Gain]]

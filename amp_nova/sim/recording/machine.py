@@ -36,14 +36,14 @@ def check(topology: Topology) -> None:
 
 def host(topology: Topology, notes: list[str]) -> dict[str, Any]:
     """The value of the key ``host``; adds to ``notes`` what a scenario cannot express."""
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     ones = [t.name for t in topology.core_types if t.coefficient == 1.0]
     if topology.reference in ones or not ones:
-        found["reference"] = topology.reference
-    found["core_types"] = [_core_type(topology, t, notes) for t in topology.core_types]
+        keys["reference"] = topology.reference
+    keys["core_types"] = [_core_type(topology, t, notes) for t in topology.core_types]
     if (ips := reference_ips(topology)) is not None:
-        found["reference_ips"] = round(ips)
-    return found
+        keys["reference_ips"] = round(ips)
+    return keys
 
 
 def _core_type(topology: Topology, core_type: CoreType, notes: list[str]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _core_type(topology: Topology, core_type: CoreType, notes: list[str]) -> dic
     cores = sorted({tuple(sorted({p.id, *p.siblings})) for p in by_id.values()})
     pcpus = [by_id[pcpu] for core in cores for pcpu in core]
     threads = len(cores[0])
-    found: dict[str, Any] = {
+    keys: dict[str, Any] = {
         "name": core_type.name,
         "count": len(pcpus),
         "coefficient": round(core_type.coefficient or 0.0, 6),
@@ -64,12 +64,12 @@ def _core_type(topology: Topology, core_type: CoreType, notes: list[str]) -> dic
             "all count as cores without siblings."
         )
     elif threads > 1:
-        found["threads_per_core"] = threads
+        keys["threads_per_core"] = threads
         if core_type.smt_busy_factor is not None and 0.1 <= core_type.smt_busy_factor <= 1.0:
-            found["smt_busy_factor"] = round(core_type.smt_busy_factor, 4)
+            keys["smt_busy_factor"] = round(core_type.smt_busy_factor, 4)
         else:
             notes.append(
                 f"What a busy sibling costs on core type {core_type.name} is not calibrated; "
                 "siblings count as costing nothing."
             )
-    return found
+    return keys

@@ -31,12 +31,12 @@ BUCKETS_MAX = 720
 class Bucket(NamedTuple):
     """One vCPU over a short time, in seconds of wall time.
 
-    ``known_s``: how much of it was observed; ``demand_s``: how long the vCPU wanted to run in the
-    observed time; ``speedup``: its speedup as known at the end, if measured on both core types.
+    ``observed_s``: how much of it was observed; ``demand_s``: how long the vCPU wanted to run in
+    the observed time; ``speedup``: its speedup as estimated at the end, if measured on both types.
     """
 
     length_s: float
-    known_s: float
+    observed_s: float
     demand_s: float
     speedup: Estimate | None = None
 
@@ -124,24 +124,24 @@ class Recorder:
         """How many instances were seen so far."""
         return len(self._instances)
 
-    def add(self, seen: Observation) -> None:
+    def add(self, observation: Observation) -> None:
         """Add the interval since the last observation."""
         before, first = self._last, self._first
         if first is None or before is None:
-            self._first, self._window_ns = seen, seen.time_ns
+            self._first, self._window_ns = observation, observation.time_ns
             passed_s = 0.0
         else:
-            self._changed |= seen.topology.pcpus != first.topology.pcpus
-            passed_s = (seen.time_ns - before.time_ns) / 1e9
-        now = allocation.of_host(seen.domains)
-        positions = allocation.positions(seen.topology, now)
-        self._profiles = profiles.advance(self._profiles, seen, positions)
-        new = {d.domain.resource: d.domain for d in seen.domains}
+            self._changed |= observation.topology.pcpus != first.topology.pcpus
+            passed_s = (observation.time_ns - before.time_ns) / 1e9
+        now = allocation.of_host(observation.domains)
+        positions = allocation.positions(observation.topology, now)
+        self._profiles = profiles.advance(self._profiles, observation, positions)
+        new = {d.domain.resource: d.domain for d in observation.domains}
         new = {r: domain for r, domain in new.items() if r not in self._instances}
-        for resource, found in new.items():
-            self._instances[resource] = self._begun(seen, found)
-        used = self._used(seen, passed_s)
-        there = {d.domain.resource for d in seen.domains}
+        for resource, domain in new.items():
+            self._instances[resource] = self._begun(observation, domain)
+        used = self._used(observation, passed_s)
+        there = {d.domain.resource for d in observation.domains}
         for resource, instance in self._instances.items():
             instance.early = resource not in there
             for index, vcpu in enumerate(() if resource in new else instance.vcpus):
@@ -150,8 +150,8 @@ class Recorder:
                     interval = Usage(passed_s, 0.0, 0.0, 0.0)
                 measured = self._profiles.of((resource, index)).sampled
                 _extend(vcpu.buckets, passed_s, interval, measured, self._bucket_s)
-        self._conclude(seen)
-        self._last = seen
+        self._conclude(observation)
+        self._last = observation
 
     def result(self) -> Recording | None:
         """What was recorded; ``None`` before the second observation."""
@@ -161,14 +161,14 @@ class Recorder:
         lasted_s = (last.time_ns - first.time_ns) / 1e9
         return Recording(first.topology, lasted_s, dict(self._instances), self._changed)
 
-    def _begun(self, seen: Observation, domain: Domain) -> RecordedInstance:
+    def _begun(self, observation: Observation, domain: Domain) -> RecordedInstance:
         assert self._first is not None
         types = len(self._first.topology.core_types)
-        late_s = (seen.time_ns - self._first.time_ns) / 1e9
+        late_s = (observation.time_ns - self._first.time_ns) / 1e9
         booking, errors = examine(domain.specs, domain.vcpus)
         if domain.problem is not None:
             booking, errors = None, (domain.problem,)
-        known = booking or best_effort(domain.vcpus)
+        booking = booking or best_effort(domain.vcpus)
         # Before it arrived it had no demand.
         absent = Bucket(late_s, late_s, 0.0)
         vcpus = [
@@ -176,14 +176,14 @@ class Recorder:
             for _ in range(domain.vcpus)
         ]
         windows = None
-        if known.booked:
-            windows = Windows(known, self._first.topology)
-        return RecordedInstance(domain, known, errors, vcpus, {}, windows, late=late_s > 0.0)
+        if booking.booked:
+            windows = Windows(booking, self._first.topology)
+        return RecordedInstance(domain, booking, errors, vcpus, {}, windows, late=late_s > 0.0)
 
-    def _used(self, seen: Observation, passed_s: float) -> dict[VcpuKey, Usage]:
+    def _used(self, observation: Observation, passed_s: float) -> dict[VcpuKey, Usage]:
         """What every vCPU did since the last observation, entered in its totals."""
-        found: dict[VcpuKey, tuple[VcpuReading, VcpuReading, Usage]] = {}
-        for domain in seen.domains:
+        intervals: dict[VcpuKey, tuple[VcpuReading, VcpuReading, Usage]] = {}
+        for domain in observation.domains:
             instance = self._instances[domain.domain.resource]
             for reading in domain.vcpus:
                 if reading.index >= len(instance.vcpus):
@@ -194,23 +194,25 @@ class Recorder:
                 self._readings[key] = (domain.domain.incarnation, reading)
                 vcpu = instance.vcpus[reading.index]
                 if vcpu.position is None:
-                    vcpu.position = _position(seen.topology, reading)
+                    vcpu.position = _position(observation.topology, reading)
                 if life != domain.domain.incarnation or not passed_s:
                     continue
                 used = usage(last, reading, round(passed_s * 1e9))
                 if used is not None:
-                    found[key] = (last, reading, used)
-        ran = {key: used.run_s / passed_s for key, (_, _, used) in found.items()}
-        busy = siblings_busy(seen, ran) if ran and seen.topology.speeds_vary else {}
-        for key, (last, reading, used) in found.items():
+                    intervals[key] = (last, reading, used)
+        ran = {key: used.run_s / passed_s for key, (_, _, used) in intervals.items()}
+        busy = siblings_busy(observation, ran) if ran and observation.topology.speeds_vary else {}
+        for key, (last, reading, used) in intervals.items():
             used = structs.replace(used, siblings_busy_ratio=busy.get(key, 0.0))
-            _enter(self._instances[key[0]].vcpus[key[1]], seen.topology, (last, reading), used)
-        return {key: used for key, (_, _, used) in found.items()}
+            _enter(
+                self._instances[key[0]].vcpus[key[1]], observation.topology, (last, reading), used
+            )
+        return {key: used for key, (_, _, used) in intervals.items()}
 
-    def _conclude(self, seen: Observation) -> None:
+    def _conclude(self, observation: Observation) -> None:
         """Close the windows of bookings every second, and keep the best estimates."""
-        names = [t.name for t in seen.topology.core_types]
-        closing_s = (seen.time_ns - self._window_ns) / 1e9
+        names = [t.name for t in observation.topology.core_types]
+        closing_s = (observation.time_ns - self._window_ns) / 1e9
         for resource, instance in self._instances.items():
             if instance.windows is not None and closing_s >= WINDOW_S * 0.999:
                 instance.windows.close(tuple(v.meter() for v in instance.vcpus), closing_s)
@@ -219,27 +221,27 @@ class Recorder:
                 if entry is None:
                     continue
                 vcpu.speedup = better(vcpu.speedup, entry.profile.speedup)
-                vcpu.ipc.update(_ipc(names, seen.topology, entry))
+                vcpu.ipc.update(_ipc(names, observation.topology, entry))
         if closing_s >= WINDOW_S * 0.999:
-            self._window_ns = seen.time_ns
+            self._window_ns = observation.time_ns
 
 
 def better(one: Estimate | None, other: Estimate | None) -> Estimate | None:
     """The estimate with the least standard error; one from runs on both core types goes first."""
-    known = [e for e in (other, one) if e is not None]
-    return min(known, key=lambda e: (e.source != "sampling", e.se), default=None)
+    estimates = [e for e in (other, one) if e is not None]
+    return min(estimates, key=lambda e: (e.source != "sampling", e.se), default=None)
 
 
 def _ipc(
     names: Sequence[str], topology: Topology, entry: profiles.ProfileEntry
 ) -> Iterator[tuple[str, float]]:
     """Instructions per cycle by core type, or without cycles what policies use instead."""
-    for at, known in enumerate(entry.counters.types):
+    for at, profile in enumerate(entry.counters.types):
         coefficient = topology.core_types[at].coefficient
-        if known is not None and known.ipc is not None:
-            yield names[at], known.ipc
-        elif known is not None and coefficient:
-            yield names[at], known.ips.value / coefficient / 1e9
+        if profile is not None and profile.ipc is not None:
+            yield names[at], profile.ipc
+        elif profile is not None and coefficient:
+            yield names[at], profile.ips.value / coefficient / 1e9
 
 
 def _position(topology: Topology, reading: VcpuReading) -> int | None:
@@ -278,13 +280,13 @@ def _extend(
     """Add an interval to the last bucket, or to a new one once that is full."""
     if passed_s <= 0.0:
         return
-    known_s, demand_s = (0.0, 0.0) if used is None else (passed_s, used.demand_s)
-    new = Bucket(passed_s, known_s, demand_s, speedup)
+    observed_s, demand_s = (0.0, 0.0) if used is None else (passed_s, used.demand_s)
+    new = Bucket(passed_s, observed_s, demand_s, speedup)
     if buckets and buckets[-1].length_s < length_s * 0.999:
         last = buckets.pop()
         new = Bucket(
             last.length_s + passed_s,
-            last.known_s + known_s,
+            last.observed_s + observed_s,
             last.demand_s + demand_s,
             speedup or last.speedup,
         )

@@ -38,13 +38,13 @@ TOTALS = ("throughput", "unfairness")
 OTHER_MOST_RATIO = 0.95
 """Processes other than vCPUs use no more of the pCPUs."""
 KEPT_RATIO = 0.01
-"""A host keeps a booking as exactly as this, as tenants are told."""
+"""A host keeps a booking as exactly as this, as the user guide states."""
 REPEATS = 19
 """Runs of an answer, for intervals that contain 9 of 10."""
 Numbers = Mapping[tuple[str, str], float | None]
-"""Numbers of a result or their errors, by VM (empty: the host) and name; ``None``: not known."""
+"""Numbers of a result or their errors, by VM (empty: the host) and name; ``None``: unknown."""
 Distribution = Mapping[tuple[str, str], Sequence[float]]
-"""Each number in all runs of an answer, in ascending order; empty if it is not known."""
+"""Each number in all runs of an answer, in ascending order; empty if it is unknown."""
 Intervals = Mapping[tuple[str, str], tuple[float, float] | None]
 """In what interval each number is, 9 times of 10."""
 
@@ -117,7 +117,7 @@ def recorded(whole: Place) -> Recorded | None:
 
 
 def beside_others(made: Scenario, whole: Place) -> Scenario:
-    """The scenario with the processes that a recording found beside vCPUs."""
+    """The scenario with the recorded load of processes other than vCPUs."""
     keys = _recorded(whole)
     cores = 0.0 if keys is None else keys.other_cores
     ratio = min(OTHER_MOST_RATIO, cores / len(made.topology.pcpus))
@@ -136,7 +136,7 @@ def with_cores(made: Scenario, name: str, more: int) -> Scenario:
     """
     types = {t.name: t for t in made.topology.core_types}
     if name not in types:
-        raise ScenarioInvalid(f"there is no core type '{name}' here: {nearest(name, types)}")
+        raise ScenarioInvalid(f"the scenario has no core type '{name}': {nearest(name, types)}")
     own = [(p.core_type, p.llc or 0) for p in made.topology.pcpus if p.core_type == name]
     first = min(made.topology.pcpus_of(name))
     threads = types[name].threads_per_core
@@ -202,7 +202,7 @@ def with_booking(made: Scenario, name: str, refcores: str) -> Scenario:
     """The scenario in which each vCPU of a VM books this much; ``0``: it books nothing."""
     vms = {guest.name: guest for guest in made.guests}
     if name not in vms:
-        raise ScenarioInvalid(f"there is no VM '{name}' here: {nearest(name, vms)}")
+        raise ScenarioInvalid(f"the scenario has no VM '{name}': {nearest(name, vms)}")
     old = vms[name]
     specs = {k: v for k, v in old.specs.items() if not k.startswith(("amp:pref_core", "amp:ips"))}
     if refcores != "0":
@@ -291,23 +291,25 @@ def _speeds(
     if error is None:
         part = 0.5 + 0.5 * math.erf(by / math.sqrt(2.0))  # evenly between 0 and 1
         pairs = zip(others, coefficients[1:], strict=True)
-        found = [1.0 + part * (max(pair) - 1.0) for pair in pairs]
+        others = [1.0 + part * (max(pair) - 1.0) for pair in pairs]
     elif top == 1.0:
-        found = [speed + by * error for speed in others]
+        others = [speed + by * error for speed in others]
     else:
         factor = (top - 1.0 + by * error) / (top - 1.0)
-        found = [1.0 + (speed - 1.0) * factor for speed in others]
-    return slowest, *(min(max(s, hosts.RATE_LEAST), hosts.RATE_MOST) for s in found)
+        others = [1.0 + (speed - 1.0) * factor for speed in others]
+    return slowest, *(min(max(s, hosts.RATE_LEAST), hosts.RATE_MOST) for s in others)
 
 
 def totals(recorded: Recorded) -> Mapping[str, float | None]:
     """The recorded numbers of the whole host; ``None`` if that of a VM is unknown."""
     progress = [vm.measures["progress_refcores"] for vm in recorded.values()]
     slowdowns = [vm.measures["slowdown"] for vm in recorded.values()]
-    known = [p for p in progress if p is not None]
+    speeds = [p for p in progress if p is not None]
     slowed = [s for s in slowdowns if s]
     return {
-        "throughput": sum(known) / len(known) if known and len(known) == len(progress) else None,
+        "throughput": sum(speeds) / len(speeds)
+        if speeds and len(speeds) == len(progress)
+        else None,
         "unfairness": max(slowed) / min(slowed)
         if slowed and len(slowed) == len(slowdowns)
         else None,
@@ -322,11 +324,11 @@ def _numbers(result: Result) -> Numbers:
 
 def model_error(as_is: Result, recorded: Recorded) -> Numbers:
     """Relative difference between a recording and its simulation without changes."""
-    known: Numbers = {
+    measures: Numbers = {
         **{("", name): total for name, total in totals(recorded).items()},
         **{(name, m): vm.measures[m] for name, vm in recorded.items() for m in MEASURES},
     }
-    return {key: _relative(found, known.get(key)) for key, found in _numbers(as_is).items()}
+    return {key: _relative(number, measures.get(key)) for key, number in _numbers(as_is).items()}
 
 
 def _relative(simulated: float | None, recorded: float | None) -> float | None:
@@ -342,9 +344,9 @@ def predict(
     result = simulation.run(made, policy)
     repeats = (varied(made, recorded or {}, number) for number in range(REPEATS))
     all_ = [_numbers(result), *(_numbers(simulation.run(other, policy)) for other in repeats)]
-    found = {k: sorted(v for run in all_ if (v := run[k]) is not None) for k in all_[0]}
-    by = {k: 0.0 if model is None else (model.get(k) or 0.0) + KEPT_RATIO for k in found}
-    return result, found, {k: _interval(v, by[k]) for k, v in found.items()}
+    distribution = {k: sorted(v for run in all_ if (v := run[k]) is not None) for k in all_[0]}
+    by = {k: 0.0 if model is None else (model.get(k) or 0.0) + KEPT_RATIO for k in distribution}
+    return result, distribution, {k: _interval(v, by[k]) for k, v in distribution.items()}
 
 
 def _interval(values: Sequence[float], by: float) -> tuple[float, float] | None:

@@ -112,16 +112,16 @@ def _times(
     values: tuple[float, float] = BEST,
 ) -> list[float]:
     """Relative completion time of each guest."""
-    known = replace(inputs, seed=0) if policy == "integrated" else inputs
-    return _simulated(policy, parallel, gain, values, known)
+    inputs = replace(inputs, seed=0) if policy == "integrated" else inputs
+    return _simulated(policy, parallel, gain, values, inputs)
 
 
 def _changes(
     policy: str, rival: str, parallel: int, inputs: Programs, gain: float = CLOCKS
 ) -> list[float]:
     """Change of each guest's completion time, in percent."""
-    found = (_times(p, parallel, gain, inputs) for p in (policy, rival))
-    return [percent(a / b) for a, b in zip(*found, strict=True)]
+    times = (_times(p, parallel, gain, inputs) for p in (policy, rival))
+    return [percent(a / b) for a, b in zip(*times, strict=True)]
 
 
 def _mean(changes: list[float]) -> float:
@@ -165,8 +165,8 @@ def _spread(
     workload = steady(CLOCKS, None, inputs.barrier_s if parallel else None)
     guests = [guest(f"vm{i}", workload, 2) for i in range(5)]
     made = scenario(Machine(2, 6, CLOCKS), guests, SECONDS)
-    found = _relative_times(policy, made, values, inputs.seed)
-    return 100.0 * statistics.pstdev(time / sum(found) for time in found)
+    times = _relative_times(policy, made, values, inputs.seed)
+    return 100.0 * statistics.pstdev(time / sum(times) for time in times)
 
 
 def _figure_6(inputs: Programs) -> Iterator[Row]:
@@ -213,8 +213,8 @@ def _figures_8_and_9(inputs: Programs) -> Iterator[Row]:
     best = _times("integrated", 0, CLOCKS, inputs)
     for values in OTHERS:
         what = f"W1, mu = {values[0]:g}, threshold = {values[1]:g}: mean time against 0.6 and 0.3"
-        found = _times("integrated", 0, CLOCKS, inputs, values)
-        slower = _mean([percent(a / b) for a, b in zip(found, best, strict=True)])
+        times = _times("integrated", 0, CLOCKS, inputs, values)
+        slower = _mean([percent(a / b) for a, b in zip(times, best, strict=True)])
         small = Published("slower, but not much", 0.1, 10.0)
         yield Row(what, small, slower, "%", (BARRIERS,), SAME_MAPPING)
     for values in OTHERS:

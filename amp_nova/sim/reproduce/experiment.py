@@ -218,12 +218,12 @@ class Row:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed, what kind of row it is, and the cause of a difference."""
-        found = [f"Assumed: {text}" for text in self.assumptions]
+        notes = [f"Assumed: {text}" for text in self.assumptions]
         if self.kind is not None and self.verdict == self.kind.verdict:
-            found.append(f"{self.kind.verdict.capitalize()}: {self.kind.reason}")
+            notes.append(f"{self.kind.verdict.capitalize()}: {self.kind.reason}")
         if not self.agrees:
-            found.append(f"Cause: {self.cause}")
-        return tuple(found)
+            notes.append(f"Cause: {self.cause}")
+        return tuple(notes)
 
 
 @dataclass(frozen=True)
@@ -262,12 +262,12 @@ class Figure:
         """Its rows: means over seeds, and the interval of all runs."""
         seeds = SEEDS if self.random else SEEDS[:1]
         runs = [replace(self.inputs, seed=seed) for seed in seeds]
-        found = []
+        results = []
         for rows in zip(*(self.rows(run) for run in (*runs, *self.varied)), strict=True):
             ours = [row.ours for row in rows]
             mean = statistics.mean(ours[: len(runs)])
-            found.append(replace(rows[0], ours=mean, least=min(ours), greatest=max(ours)))
-        return found
+            results.append(replace(rows[0], ours=mean, least=min(ours), greatest=max(ours)))
+        return results
 
 
 @dataclass(frozen=True, slots=True)

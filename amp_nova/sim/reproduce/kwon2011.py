@@ -127,21 +127,21 @@ def _figure_4(losses: bool) -> Iterator[Row]:
     for other, published in (FIGURE_4_RIGHT if losses else FIGURE_4).items():
         fair = _pair(other, 1.0)
         for ratio, value in zip((0.0, 0.5, 1.0), published, strict=False):
-            found, line = _pair(other, ratio), f"R = {ratio:.0%}"
+            at_ratio, line = _pair(other, ratio), f"R = {ratio:.0%}"
             what = f"speedups 2 and {other:g}, {line}"
             if losses:
-                lost = max(0.0, *(-percent(found[n] / fair[n]) for n in fair))
+                lost = max(0.0, *(-percent(at_ratio[n] / fair[n]) for n in fair))
                 what = f"greatest slowdown, {what}"
                 yield Row(what, exactly(value, "%"), lost, "%", kind=CALCULATED)
             else:
-                ours, what = statistics.mean(found.values()), f"throughput, {what}"
+                ours, what = statistics.mean(at_ratio.values()), f"throughput, {what}"
                 yield Row(what, exactly(value, neutral=1.0), ours, kind=CALCULATED)
 
 
 def _part_of_all_fast(mixes: Mixes, mix: str, all_fast: str) -> float:
     """Gain of the H guests under amp-vm over that with fast cores only, in percent."""
-    found, most = mixes.gains(mix, "amp-vm"), mixes.gains(mix, all_fast, 12)
-    return mean(found, H) / mean(most, H) * 100.0
+    gains, most = mixes.gains(mix, "amp-vm"), mixes.gains(mix, all_fast, 12)
+    return mean(gains, H) / mean(most, H) * 100.0
 
 
 def _figure_7(mixes: Mixes) -> Iterator[Row]:
@@ -221,8 +221,8 @@ def _section_4_2(mixes: Mixes) -> Iterator[Row]:
     for rival, best, cause in (("credit", 40.0, ALWAYS_BUSY), ("amp-fair", 28.0, AT_MOST)):
         gained = []
         for mix in (*SINGLE, *MULTI):
-            found, theirs = (mixes.speeds_of(mix, p) for p in ("amp-vm", rival))
-            gained.append(percent(statistics.mean(found[n] / theirs[n] for n in found)))
+            own, theirs = (mixes.speeds_of(mix, p) for p in ("amp-vm", rival))
+            gained.append(percent(statistics.mean(own[n] / theirs[n] for n in own)))
         what = f"best mean of a mix: amp-vm against {rival}"
         yield Row(what, exactly(best, "%"), max(gained), "%", END, cause)
     behind = {mix: mean(mixes.gains(mix, "credit")) for mix in (*SINGLE, *MULTI)}

@@ -136,8 +136,8 @@ class Mixes(Inputs):
 
     def gains(self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> dict[str, float]:
         """Change of every guest's speed against amp-fair on four fast cores, in percent."""
-        fair, found = self.speeds_of(mix, "amp-fair"), self.speeds_of(mix, policy, fast, ratio)
-        return {name: percent(found[name] / fair[name]) for name in fair}
+        fair, own = self.speeds_of(mix, "amp-fair"), self.speeds_of(mix, policy, fast, ratio)
+        return {name: percent(own[name] / fair[name]) for name in fair}
 
     def greatest_loss(self, mix: str, policy: str, ratio: float = 0.0) -> float:
         """Greatest slowdown against amp-fair, in percent."""

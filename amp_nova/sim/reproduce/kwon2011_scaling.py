@@ -88,8 +88,8 @@ def figure_13(mixes: Mixes) -> Iterator[Row]:
 
     def part(mix: str, policy: str, fast: int, program: str) -> float:
         """Part of a program's all-fast gain, in percent."""
-        found, slow = (mixes.speeds_of(mix, policy, f)[f"{program}-0"] for f in (fast, 0))
-        return percent(found / slow) / percent(mixes.speedup(program)) * 100.0
+        speed, slow = (mixes.speeds_of(mix, policy, f)[f"{program}-0"] for f in (fast, 0))
+        return percent(speed / slow) / percent(mixes.speedup(program)) * 100.0
 
     for mix, (first, second) in {
         "1H-1M-1L": ("freqmine", "pmake"),
@@ -123,11 +123,11 @@ def figure_14(mixes: Mixes) -> Iterator[Row]:
     same, gain = Published("almost 0", -1.0, 1.0), at_least(5.0, "%", text="takes advantage")
     kinds = {0: ONE_TYPE, 4: fitted("speedup of freqmine, from figure 8"), 12: ONE_TYPE}
     for fast in (0, 2, 4, 6, 8, 12):
-        found, fair = (speeds(mixes.run("1H-1M-1L", p, fast)) for p in ("amp-vm", "amp-fair"))
+        amp_vm, fair = (speeds(mixes.run("1H-1M-1L", p, fast)) for p in ("amp-vm", "amp-fair"))
         name = "freqmine-0"
         published = same if fast in (0, 12) else gain
         if fast == 8:
             published = Published("decreases rapidly", 0.0, 25.0)
         what = f"1H-1M-1L, {fast} fast cores: freqmine, amp-vm against amp-fair"
-        ours = percent(found[name] / fair[name])
+        ours = percent(amp_vm[name] / fair[name])
         yield Row(what, published, ours, "%", (FROM_FIGURE_8,), kind=kinds.get(fast))

@@ -137,16 +137,16 @@ def optimum(programs: Sequence[tuple[float, int]], big: int) -> tuple[float, flo
 
     def cores(slowdown: float) -> float:
         """Big cores that all programs together need for this slowdown."""
-        wanted = zip(speeds(slowdown), programs, strict=True)
-        return sum(n * (speed - 1.0) / (s - 1.0) for speed, (s, n) in wanted if s > 1.0)
+        pairs = zip(speeds(slowdown), programs, strict=True)
+        return sum(n * (speed - 1.0) / (s - 1.0) for speed, (s, n) in pairs if s > 1.0)
 
     low, high = 1.0, max(alone)
     for _ in range(100):
         middle = (low + high) / 2.0
         low, high = (middle, high) if cores(middle) > big else (low, middle)
-    found = speeds(high)
-    slowdowns = [a / speed for a, speed in zip(alone, found, strict=True)]
-    return sum(found) - len(found), max(slowdowns) / min(slowdowns)
+    best = speeds(high)
+    slowdowns = [a / speed for a, speed in zip(alone, best, strict=True)]
+    return sum(best) - len(best), max(slowdowns) / min(slowdowns)
 
 
 def _workload(program: str, speedup: float, order: int, threads: int, inputs: Programs) -> Workload:
@@ -164,10 +164,10 @@ def _workload(program: str, speedup: float, order: int, threads: int, inputs: Pr
 def _guests(
     mix: Mapping[str, int], weights: Mapping[str, float], inputs: Programs
 ) -> Iterator[Guest]:
-    known = QUICKIA if all(n == 1 for n in mix.values()) else AMD
+    speedups = QUICKIA if all(n == 1 for n in mix.values()) else AMD
     for order, (program, threads) in enumerate(mix.items()):
         specs = {"amp:weight": f"{weights[program]:g}"} if program in weights else {}
-        workload = _workload(program, known[program], order, threads, inputs)
+        workload = _workload(program, speedups[program], order, threads, inputs)
         yield guest(program, workload, threads, specs)
 
 
@@ -177,7 +177,7 @@ def _machine(mix: Mapping[str, int]) -> Machine:
 
 
 @cache
-def _found(mix: str, policy: str, inputs: Programs, factor: float = 1.0) -> Result:
+def _result(mix: str, policy: str, inputs: Programs, factor: float = 1.0) -> Result:
     """``policy``: as printed, or ours with a ``*`` in front."""
     programs, name = TABLE_1[mix], policy.lstrip("*")
     params: dict[str, object] = dict(POLICIES[name]) if name == policy else {}
@@ -191,8 +191,8 @@ def _change(
     mixes: Sequence[str], rival: str, of: str, inputs: Programs, policy: str = "acfs"
 ) -> float:
     """Change from a rival to a policy in percent, geometric mean over mixes."""
-    found = ([getattr(_found(m, p, inputs), of) for m in mixes] for p in (policy, rival))
-    return percent(statistics.geometric_mean(a / b for a, b in zip(*found, strict=True)))
+    values = ([getattr(_result(m, p, inputs), of) for m in mixes] for p in (policy, rival))
+    return percent(statistics.geometric_mean(a / b for a, b in zip(*values, strict=True)))
 
 
 def _model(_: Inputs) -> Iterator[Row]:
@@ -226,10 +226,10 @@ def _order(
 ) -> float:
     """In how many mixes a policy is best by a number, in percent."""
     best = (
-        better((getattr(_found(mix, p, inputs), of), p != policy, p) for p in POLICIES)
+        better((getattr(_result(mix, p, inputs), of), p != policy, p) for p in POLICIES)
         for mix in mixes
     )
-    return _share(found[2] == policy for found in best)
+    return _share(winner[2] == policy for winner in best)
 
 
 def _figure_1(inputs: Programs) -> Iterator[Row]:
@@ -253,9 +253,9 @@ def _figure_1(inputs: Programs) -> Iterator[Row]:
         similar = Published("similar in most cases", 0.0, 5.0)
         yield Row(f"rr and a-dwrr: mean difference of {of}", similar, ratio, "%", ASSUMED, SPREAD)
 
-    found = {m: {p: _found(m, p, inputs) for p in POLICIES} for m in SINGLE}
-    unfair = {m: {p: r.unfairness or 0.0 for p, r in f.items()} for m, f in found.items()}
-    asp = {m: {p: r.asp or 0.0 for p, r in f.items()} for m, f in found.items()}
+    results = {m: {p: _result(m, p, inputs) for p in POLICIES} for m in SINGLE}
+    unfair = {m: {p: r.unfairness or 0.0 for p, r in f.items()} for m, f in results.items()}
+    asp = {m: {p: r.asp or 0.0 for p, r in f.items()} for m, f in results.items()}
     ours = _share(unfair[m]["prop-sp"] < unfair[m]["hsp"] for m in SINGLE)
     yield Row("mixes in which prop-sp is fairer than hsp", ALL, ours, "%", ASSUMED, SPREAD)
     ours = _share(asp[m]["prop-sp"] > asp[m]["rr"] for m in SINGLE)
@@ -312,14 +312,14 @@ def _figure_3(inputs: Programs) -> Iterator[Row]:
 def _figure_4(inputs: Programs) -> Iterator[Row]:
     assumed = (*ASSUMED, ALL_FIVE)
     for mix in SINGLE:
-        found = [_found(mix, "acfs", inputs, factor) for factor in FACTORS]
+        results = [_result(mix, "acfs", inputs, factor) for factor in FACTORS]
         for of in ("asp", "unfairness"):
-            values = [getattr(result, of) for result in found]
+            values = [getattr(result, of) for result in results]
             ours = min(percent(b / a) for a, b in pairwise(values))
             what = f"{mix}: least rise of {of} from one UF to the next"
             yield Row(what, ABOVE, ours, "%", assumed, LIMITED)
-        hsp = _found(mix, "hsp", inputs).asp or 0.0
-        first, last = (abs(hsp - (result.asp or 0.0)) for result in (found[0], found[-1]))
+        hsp = _result(mix, "hsp", inputs).asp or 0.0
+        first, last = (abs(hsp - (result.asp or 0.0)) for result in (results[0], results[-1]))
         what = f"{mix}: distance of ASP from that of hsp, UF = 2 against 1"
         yield Row(what, BELOW, percent(last / first), "%", assumed, SPREAD)
 

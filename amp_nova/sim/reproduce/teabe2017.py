@@ -180,8 +180,8 @@ def _figure_3_solutions(inputs: Queue) -> Iterator[Row]:
     )
     theirs = _latencies("slow", "", inputs)
     for name, specs, kind in solutions:
-        found = _latencies("fast", specs, inputs)
-        for percentile, ours, baseline in zip((50, 95, 99), found, theirs, strict=True):
+        latencies = _latencies("fast", specs, inputs)
+        for percentile, ours, baseline in zip((50, 95, 99), latencies, theirs, strict=True):
             what = f"{name}: percentile {percentile} on a fast core over the baseline"
             yield Row(what, SAME, ours / baseline, "", (QUEUE, NO_JITTER), kind=kind)
 

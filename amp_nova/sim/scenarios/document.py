@@ -76,16 +76,16 @@ class Place:
 
     def entries(self) -> dict[str, "Place"]:
         """The values of a mapping by key, none of anything else; a duplicate key is an error."""
-        found: dict[str, Place] = {}
+        places: dict[str, Place] = {}
         for key, value in self.node.value if isinstance(self.node, yaml.MappingNode) else ():
             at = Place(key, self.file, f"a key of {self.path or 'the scenario'}")
             if not isinstance(key, yaml.ScalarNode):
                 raise at.refused("text")
             path = f"{self.path}.{key.value}" if self.path else key.value
-            if key.value in found:
+            if key.value in places:
                 raise at.wrong(f"{path} is given twice")
-            found[key.value] = Place(value, self.file, path)
-        return found
+            places[key.value] = Place(value, self.file, path)
+        return places
 
     def __getitem__(self, key: str | int) -> "Place":
         """The place of a key or an item; that of the mapping if it does not have the key."""
@@ -172,10 +172,10 @@ def _wrong(file: str, line: int | None, sentence: str) -> ScenarioInvalid:
     return ScenarioInvalid(f"{where}: {sentence}")
 
 
-def nearest(word: str, known: Collection[str]) -> str:
-    """The end of a sentence on an unknown word: the one that it resembles, or all ``known``."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean '{near[0]}'?" if near else f"it has {', '.join(known) or 'none'}"
+def nearest(word: str, choices: Collection[str]) -> str:
+    """The end of a sentence on an unknown word: the one that it resembles, or all ``choices``."""
+    near = difflib.get_close_matches(word, list(choices), n=1)
+    return f"did you mean '{near[0]}'?" if near else f"it has {', '.join(choices) or 'none'}"
 
 
 def load(path: Path) -> Place:

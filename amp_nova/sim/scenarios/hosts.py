@@ -110,16 +110,16 @@ def topology(
 
 def _check_reference(name: str, at: Place, types: Mapping[str, CoreType]) -> None:
     """The reference core type is one with coefficient 1, or one of another host."""
-    known = types.get(name)
-    if known is None and any(t.coefficient == 1.0 for t in types.values()):
+    core_type = types.get(name)
+    if core_type is None and any(t.coefficient == 1.0 for t in types.values()):
         raise at.refused(
             f"a core type of the host: {', '.join(types)}; for that of another host, no core type "
             "here may have coefficient 1"
         )
-    if known is not None and known.coefficient != 1.0:
+    if core_type is not None and core_type.coefficient != 1.0:
         raise at.wrong(
             f"'{name}' is the reference core type, so its coefficient is 1 by definition, "
-            f"not {known.coefficient:g}"
+            f"not {core_type.coefficient:g}"
         )
 
 

@@ -145,10 +145,10 @@ def read(whole: Place, agent_options: AgentOptions) -> Scenario:
 
 def override(made: T, texts: dict[str, str]) -> T:
     """The scenario with other ``RunKeys``, which are removed from ``texts``."""
-    given = {key: texts.pop(key) for key in RunKeys.__struct_fields__ if key in texts}
-    nodes = [(yaml.ScalarNode("", key), yaml.ScalarNode("", text)) for key, text in given.items()]
+    values = {key: texts.pop(key) for key in RunKeys.__struct_fields__ if key in texts}
+    nodes = [(yaml.ScalarNode("", key), yaml.ScalarNode("", text)) for key, text in values.items()]
     keys = decode(Place(yaml.MappingNode("", nodes), "--set"), RunKeys)
-    return replace(made, **{key: getattr(keys, key) for key in given})
+    return replace(made, **{key: getattr(keys, key) for key in values})
 
 
 def read_booking(specs: Mapping[str, str], vcpus: int, at: Place, who: str) -> Booking:

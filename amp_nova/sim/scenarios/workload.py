@@ -215,7 +215,7 @@ def _check(at: Place, one: Workload, whole: Workload) -> None:
     """Refuse a workload in which two keys decide when a vCPU wants a pCPU or what it waits for."""
     if isinstance(whole.shared, Lock) and one.barrier_ref_s is not None:
         raise at.wrong(f"{at.path} gives lock and barrier_s: remove one")
-    given = {
+    keys = {
         "requests": whole.requests is not None,
         "threads": isinstance(whole.shared, Threads),
         "io": one.io is not None,
@@ -224,7 +224,7 @@ def _check(at: Place, one: Workload, whole: Workload) -> None:
         "lock": isinstance(whole.shared, Lock),
         "utilization": any(p.utilization_ratio < 1.0 for p in one.phases),
     }
-    names = [name for name, present in given.items() if present]
+    names = [name for name, present in keys.items() if present]
     if len(names) > 1 and names[0] in ("requests", "threads", "io"):
         raise at.wrong(
             f"{at.path} gives {names[0]} and {names[1]}, but either of them decides when a vCPU "
@@ -234,8 +234,8 @@ def _check(at: Place, one: Workload, whole: Workload) -> None:
 
 def _with(usual: VcpuKeys, own: VcpuKeys) -> VcpuKeys:
     """What a vCPU does that gives only what differs."""
-    given = {key: getattr(own, key) for key in VcpuKeys.__struct_fields__}
-    return structs.replace(usual, **{k: value for k, value in given.items() if value is not None})
+    values = {key: getattr(own, key) for key in VcpuKeys.__struct_fields__}
+    return structs.replace(usual, **{k: value for k, value in values.items() if value is not None})
 
 
 def _read(keys: VcpuKeys, at: Place, topology: Topology) -> Workload:
@@ -267,28 +267,28 @@ def _read(keys: VcpuKeys, at: Place, topology: Topology) -> Workload:
     )
 
 
-def _barriers(given: float | list[float] | None, at: Place) -> float | tuple[float, ...] | None:
+def _barriers(barrier_s: float | list[float] | None, at: Place) -> float | tuple[float, ...] | None:
     """Work before a barrier, or before each of several in turn."""
-    if not isinstance(given, list):
-        return given
-    for number, work_ref_s in enumerate(given):
+    if not isinstance(barrier_s, list):
+        return barrier_s
+    for number, work_ref_s in enumerate(barrier_s):
         if 0.0 < work_ref_s < STEP_MIN_S:
             raise at[number].refused(f"0, or a number of at least {STEP_MIN_S:g}")
-    if not any(given):
+    if not any(barrier_s):
         raise at.wrong(f"{at.path} has no work: give a number above 0, or null")
-    return tuple(given)
+    return tuple(barrier_s)
 
 
 def _coefficients(topology: Topology) -> tuple[float, ...]:
     """Speeds of a workload that gains exactly what the coefficients say."""
-    known = [t.coefficient or 1.0 for t in topology.core_types]
-    return tuple(c / known[0] for c in known)
+    coefficients = [t.coefficient or 1.0 for t in topology.core_types]
+    return tuple(c / coefficients[0] for c in coefficients)
 
 
-def _check_types(given: Mapping[str, float], at: Place, topology: Topology) -> None:
+def _check_types(numbers: Mapping[str, float], at: Place, topology: Topology) -> None:
     """Refuse numbers for core types that the host does not have."""
     types = [t.name for t in topology.core_types]
-    for name in given:
+    for name in numbers:
         if name not in types:
             raise at[name].wrong(
                 f"{at.path} names core type '{name}', which is not on this host: "
@@ -296,21 +296,23 @@ def _check_types(given: Mapping[str, float], at: Place, topology: Topology) -> N
             )
 
 
-def _speeds(given: Mapping[str, float] | None, at: Place, topology: Topology) -> tuple[float, ...]:
+def _speeds(
+    speedup: Mapping[str, float] | None, at: Place, topology: Topology
+) -> tuple[float, ...]:
     """Speeds on every core type over the slowest, which may be left out."""
-    if not given:
+    if not speedup:
         return _coefficients(topology)
-    _check_types(given, at, topology)
+    _check_types(speedup, at, topology)
     slowest, *others = (t.name for t in topology.core_types)
-    if given.get(slowest, 1.0) != 1.0:
+    if speedup.get(slowest, 1.0) != 1.0:
         raise at.wrong(
-            f"{at.path} is {given[slowest]:g} on '{slowest}', but speeds are relative to that "
+            f"{at.path} is {speedup[slowest]:g} on '{slowest}', but speeds are relative to that "
             "type, the slowest: give 1 or leave it out"
         )
     for name in others:
-        if name not in given:
+        if name not in speedup:
             raise at.wrong(f"{at.path} has no '{name}': add it")
-    return (1.0, *(given[name] for name in others))
+    return (1.0, *(speedup[name] for name in others))
 
 
 CYCLE_S = 0.1
@@ -332,16 +334,16 @@ def turns_of(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
 
     ``shift_s`` is where in its cycle of running and sleeping the guest starts.
     """
-    wanted = phase.utilization_ratio
-    if wanted in (0.0, 1.0):
-        yield Turn(start_s, bool(wanted), phase.speeds, phase.ipc_ratio)
+    utilization = phase.utilization_ratio
+    if utilization in (0.0, 1.0):
+        yield Turn(start_s, bool(utilization), phase.speeds, phase.ipc_ratio)
         return
     end_s = start_s + phase.for_s
     cycle = math.floor((start_s + shift_s) / CYCLE_S)
     at_s = start_s
     while at_s < end_s:
         # Multiplied rather than added up, so that the pattern does not drift in long runs.
-        sleeps_s = (cycle + wanted) * CYCLE_S - shift_s
+        sleeps_s = (cycle + utilization) * CYCLE_S - shift_s
         if at_s < sleeps_s:
             yield Turn(at_s, True, phase.speeds, phase.ipc_ratio)
             at_s = sleeps_s

@@ -168,16 +168,16 @@ class IntegratedSlots:
             order = OWN if types[source] == types[pcpu] else OTHER
             able = self._stealable(source, pcpu)
             fitting = [v for v in able if not self._splits(v, pcpu) and self._fits(v, alone=alone)]
-            if (found := self._first_by_queue(fitting, source, order)) is not None:
-                return found
+            if (vcpu := self._first_by_queue(fitting, source, order)) is not None:
+                return vcpu
         for source in ids if not alone else ():
             if source == pcpu:
                 continue
             able = self._stealable(source, pcpu)
             whole = [v for v in able if self._free_cores(v, pcpu) is not None]
-            if (found := self._first_by_queue(whole, source, OTHER)) is not None:
-                self._bring(found, pcpu)
-                return found
+            if (vcpu := self._first_by_queue(whole, source, OTHER)) is not None:
+                self._bring(vcpu, pcpu)
+                return vcpu
         return None
 
     def _stealable(self, source: int, target: int) -> Iterator[SimVcpu]:

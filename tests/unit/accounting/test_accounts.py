@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from amp_nova.accounting.accounts import Accounts, advance, of_instance
-from amp_nova.accounting.delivery import CAUSES, Conditions
+from amp_nova.accounting.delivery import Conditions
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Counts, Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -59,15 +59,6 @@ def cycles(accounts, host, count=1, seconds=1.0):
     for _ in range(count):
         host.wait(seconds)
         accounts.enter(host.observe())
-
-
-def test_the_interval_is_accounted(accounts, host):
-    """What ran between two observations, under the terms agreed before."""
-    cycles(accounts, host, 3)
-
-    account = accounts.account(KEY)
-    assert account.ref_s == approx(1.5)
-    assert account.last.ratio == approx(1.0)
 
 
 def test_without_terms_nothing_is_accounted(accounts, host):
@@ -154,39 +145,6 @@ def test_only_the_one_that_is_unwell_is_skipped(host):
 
     assert accounts.account(KEY).ref_s == 0.0
     assert accounts.account(("other", 0)).ref_s == approx(1.0)
-
-
-def test_neighbours_on_the_same_core_cost_what_the_calibration_says():
-    """Two that share a core's threads; the third has a core to itself and loses nothing."""
-    types = (CoreType("p", 1.0, smt_busy_factor=0.6),)
-    pcpus = tuple(PCpu(i, "p", (i // 2 * 2, i // 2 * 2 + 1)) for i in range(4))
-    host = hosts.FakeHost(topology=Topology(types, pcpus, "p", "test"))
-    for number, name in enumerate(("one", "two", "three")):
-        host.add(name)
-        host.vcpu(name).pcpus = frozenset({number})
-    accounts = Kept(
-        {
-            (n, 0): Conditions(
-                0,
-                1,
-                1.0,
-                VcpuBooking(0, 0.75),
-                0.0,
-                CoreType("slow", smt_busy_factor=0.6),
-            )
-            for n in host.domains
-        }
-    )
-    for _ in range(4):
-        accounts.enter(host.observe())
-        host.wait()
-
-    accounts = {name: accounts.account((name, 0)) for name in host.domains}
-    delivered = {name: a.last.refcores for name, a in accounts.items()}
-    smt = {n: a.shortfall_ref_s[CAUSES.index("smt")] for n, a in accounts.items()}
-
-    assert delivered == {"one": approx(0.6), "two": approx(0.6), "three": approx(1.0)}
-    assert smt == {"one": approx(0.45), "two": approx(0.45), "three": 0.0}
 
 
 class TestSleepers:

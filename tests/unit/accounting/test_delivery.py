@@ -115,74 +115,72 @@ class TestShortfall:
         assert account.last.ratio == approx(1.0)
         assert by_cause(account) == {}
 
-    def test_a_burst_cut_by_the_interval_is_no_shortfall(self):
-        """Up to one period's capacity is carried over before it counts."""
-        uneven = [used(run_s=0.45, throttled_s=0.55), used(run_s=0.55, throttled_s=0.45)]
+    @pytest.mark.parametrize(
+        ("ran_s", "short_ref_s"),
+        [((0.45, 0.55) * 3, 0.0), ((0.4,) * 10, 1.0 - 0.05)],
+        ids=["a burst cut by the interval", "a steady lack"],
+    )
+    def test_up_to_one_periods_capacity_is_carried_over_before_it_counts(self, ran_s, short_ref_s):
+        """And no more than that."""
+        intervals = [used(run_s=ran, throttled_s=1.0 - ran) for ran in ran_s]
 
-        account = added(uneven * 3, conditions(edge_s=0.1))
+        account = added(intervals, conditions(edge_s=0.1))
 
-        assert sum(account.shortfall_ref_s) == approx(0.0)
+        assert sum(account.shortfall_ref_s) == approx(short_ref_s)
 
-    def test_what_lacks_beyond_a_period_counts(self):
-        """A steady lack is counted but for one period's capacity."""
-        account = added([used(run_s=0.4, throttled_s=0.6)] * 10, conditions(edge_s=0.1))
 
-        assert sum(account.shortfall_ref_s) == approx(1.0 - 0.05)
+FULL, HALF = SPINS, used(run_s=0.25, others_s=0.75)
+LONG = used(run_s=0.505, throttled_s=0.505, wall_s=1.01)
 
 
 class TestWindows:
     def test_a_window_closes_when_it_is_full(self):
         """The ratio is that of the last whole window; the next starts from nothing."""
-        full, half = used(run_s=0.5, throttled_s=0.5), used(run_s=0.25, others_s=0.75)
-
-        assert added([half] * 2).last.ratio is None
-        assert added([full] * 3 + [half] * 2).last.ratio == approx(1.0)
-        account = added([full] * 3 + [half] * 3)
+        assert added([HALF] * 2).last.ratio is None
+        assert added([FULL] * 3 + [HALF] * 2).last.ratio == approx(1.0)
+        account = added([FULL] * 3 + [HALF] * 3)
         assert (account.last.ratio, account.window.wall_s) == (approx(0.5), 0.0)
 
-    def test_a_minute_is_counted_once(self):
-        """Its ratio is what was delivered over what was owed in all of it."""
-        full, half = used(run_s=0.5, throttled_s=0.5), used(run_s=0.25, others_s=0.75)
+    @pytest.mark.parametrize(
+        ("intervals", "minutes", "total"),
+        [
+            ([FULL] * 59, 0, 0.0),
+            ([FULL] * 30 + [HALF] * 30 + [FULL] * 60, 2, 1.75),
+            ([used()] * 120, 0, 0.0),
+            ([used()] * 25 + [HALF] * 10 + [used()] * 25, 1, 0.5),
+            ([LONG] * 600, 10, 10.0),
+        ],
+        ids=[
+            "not over yet",
+            "delivered over owed in all of it",
+            "without demand",
+            "little demand",
+            "cycles that are a little long do not make minutes longer and longer",
+        ],
+    )
+    def test_a_minute_is_counted_once(self, intervals, minutes, total):
+        """Unless nothing was wanted: an idle guest neither keeps nor breaks the service level."""
+        ratios = added(intervals).ratios
 
-        assert sum(added([full] * 59).ratios.counts) == 0
-        account = added([full] * 30 + [half] * 30 + [full] * 60)
-        assert (sum(account.ratios.counts), account.ratios.total) == (2, approx(1.75))
-
-    def test_a_minute_without_demand_is_not_counted(self):
-        """An idle guest neither keeps nor breaks the service level."""
-        assert sum(added([used()] * 120).ratios.counts) == 0
-
-    def test_a_minute_with_little_demand_counts(self):
-        """Ten seconds of demand in a minute say what was delivered in that minute."""
-        account = added([used()] * 25 + [used(run_s=0.25, others_s=0.75)] * 10 + [used()] * 25)
-
-        assert (sum(account.ratios.counts), account.ratios.total) == (1, approx(0.5))
-
-    def test_minutes_keep_their_pace(self):
-        """Cycles that are a little long do not make minutes longer and longer."""
-        long = used(run_s=0.505, throttled_s=0.505, wall_s=1.01)
-        account = added([long] * 600)
-
-        assert sum(account.ratios.counts) == 10
+        assert (sum(ratios.counts), ratios.total) == (minutes, approx(total))
 
     def test_a_hair_less_is_a_full_window(self):
         """Cycles are never exactly on time."""
         assert added([used(run_s=0.5, wall_s=0.9995)] * 3).last.refcores is not None
 
-    def test_best_effort_has_no_ratio(self):
-        """It is owed nothing, but what it got is known."""
-        account = added([used(run_s=0.7)] * 3, conditions(None, 2.0, 1))
+    @pytest.mark.parametrize(
+        ("ran_under", "refcores", "cpu_s"),
+        [(conditions(None, 2.0, 1), 1.4, (0.0, 2.1)), (conditions(0.5, None), None, (2.1, 0.0))],
+        ids=["best effort", "unknown speed"],
+    )
+    def test_what_is_owed_nothing_has_no_ratio(self, ran_under, refcores, cpu_s):
+        """What it got is known, unless the speed of its core type is not."""
+        account = added([used(run_s=0.7)] * 3, ran_under)
 
         assert account.last.ratio is None
-        assert account.last.refcores == approx(1.4)
-        assert account.cpu_s == approx((0.0, 2.1))
-
-    def test_unknown_speed_has_neither(self):
-        """CPU time is known, what it is worth is not."""
-        account = added([used(run_s=0.7)] * 3, conditions(0.5, None))
-
-        assert (account.last.ratio, account.last.refcores, account.ref_s) == (None, None, 0.0)
-        assert account.cpu_s == approx((2.1, 0.0))
+        assert account.last.refcores == (refcores and approx(refcores))
+        assert account.ref_s == approx(3 * (refcores or 0.0))
+        assert account.cpu_s == approx(cpu_s)
 
     def test_cpu_time_is_kept_by_core_type(self):
         """A move between types splits it; other core types than before begin anew."""
@@ -228,12 +226,16 @@ class TestUsage:
         """A group can be throttled while its thread does not wait."""
         assert Usage(1.0, 0.5, 0.1, 0.3).contention_s == 0.0
 
-    @pytest.mark.parametrize("counter", ["run_s", "wait_s", "throttled_s"])
-    def test_counters_that_go_backwards(self, counter):
-        """Another thread under the same name: nothing is known of the interval."""
-        assert usage(reading(**{counter: 1.0}), reading(**{counter: 0.9}), 10**9) is None
-
-    @pytest.mark.parametrize("wall_ns", [0, -1, -(10**12)])
-    def test_a_clock_that_goes_backwards(self, wall_ns):
-        """Nothing is known of the interval."""
-        assert usage(reading(), reading(run_s=1.0), wall_ns) is None
+    @pytest.mark.parametrize(
+        ("before", "after", "wall_ns"),
+        [
+            ({"run_s": 1.0}, {"run_s": 0.9}, 10**9),
+            ({"wait_s": 1.0}, {"wait_s": 0.9}, 10**9),
+            ({"throttled_s": 1.0}, {"throttled_s": 0.9}, 10**9),
+            ({}, {"run_s": 1.0}, 0),
+            ({}, {"run_s": 1.0}, -(10**12)),
+        ],
+    )
+    def test_counters_or_a_clock_that_go_backwards(self, before, after, wall_ns):
+        """Another thread under the same name, for example: nothing is known of the interval."""
+        assert usage(reading(**before), reading(**after), wall_ns) is None

@@ -5,6 +5,7 @@ import pytest
 from amp_nova.accounting.slowdown import Recent, Shared, slowdown
 from amp_nova.model.topology import CoreType
 
+approx = pytest.approx
 TYPES = CoreType("slow", 1.0), CoreType("fast", 2.5)
 
 
@@ -12,29 +13,25 @@ def vcpu(slow_s, fast_s, speedup=2.1, demand_s=None):
     return Shared(speedup, Recent((slow_s, fast_s), demand_s or slow_s + fast_s))
 
 
-def test_of_one_vcpu_it_is_relative_to_a_fast_core():
-    """Half of the time on each type: 2.1 alone over (1 + 2.1) / 2."""
-    assert slowdown([vcpu(30.0, 30.0)], TYPES, (10, 2)) == pytest.approx(2.1 / 1.55)
+IDLE = vcpu(0.01, 0.0)
 
 
-def test_of_nine_vcpus_it_is_relative_to_turns_on_two_fast_cores():
-    """saez2015: alone they would run at 1 + 1.1 x 2 / 9, here on slow cores at 1."""
-    assert slowdown([vcpu(60.0, 0.0)] * 9, TYPES, (10, 2)) == pytest.approx(1.0 + 1.1 * 2 / 9)
-    assert slowdown([vcpu(60.0, 0.0)] * 9, TYPES, (10, 0)) == pytest.approx(1.0)
-
-
-def test_vcpus_that_hardly_run_take_no_turns():
-    """An instance in a serial section would have a fast core for its one busy vCPU."""
-    idle = vcpu(0.01, 0.0)
-
-    assert slowdown([vcpu(60.0, 0.0), *[idle] * 8], TYPES, (10, 1)) == pytest.approx(2.1, rel=0.01)
-
-
-def test_waiting_is_a_slowdown():
-    """Demand for 60 s and 20 s of running on the fast core."""
-    assert slowdown([vcpu(0.0, 20.0, demand_s=60.0)], TYPES, (1, 1)) == pytest.approx(3.0)
-
-
-def test_without_a_speedup_it_is_unknown():
-    """Nothing is assumed."""
-    assert slowdown([vcpu(60.0, 0.0), vcpu(1.0, 0.0, speedup=None)], TYPES, (1, 1)) is None
+@pytest.mark.parametrize(
+    ("vcpus", "pcpus", "expected"),
+    [
+        # Half of the time on each type: 2.1 alone over (1 + 2.1) / 2.
+        ([vcpu(30.0, 30.0)], (10, 2), approx(2.1 / 1.55)),
+        # saez2015: alone they would run at 1 + 1.1 x 2 / 9, here on slow cores at 1.
+        ([vcpu(60.0, 0.0)] * 9, (10, 2), approx(1.0 + 1.1 * 2 / 9)),
+        ([vcpu(60.0, 0.0)] * 9, (10, 0), approx(1.0)),
+        # In a serial section it would have a fast core for its one busy vCPU.
+        ([vcpu(60.0, 0.0), *[IDLE] * 8], (10, 1), approx(2.1, rel=0.01)),
+        # Demand for 60 s and 20 s of running on the fast core.
+        ([vcpu(0.0, 20.0, demand_s=60.0)], (1, 1), approx(3.0)),
+        ([vcpu(60.0, 0.0), vcpu(1.0, 0.0, speedup=None)], (1, 1), None),
+    ],
+    ids=["one vCPU", "turns", "no fast core", "idle ones take no turns", "waits", "no speedup"],
+)
+def test_the_slowdown_is_relative_to_running_alone(vcpus, pcpus, expected):
+    """On the host's fast cores, in turns if it has more vCPUs; unknown without a speedup."""
+    assert slowdown(vcpus, TYPES, pcpus) == expected

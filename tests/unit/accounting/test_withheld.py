@@ -43,28 +43,19 @@ def predicted(wanted, limit):
 
 @pytest.mark.parametrize("limit", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("wanted", [0.2, 0.5, 0.8, 0.95])
-def test_short_bursts_are_throttled_for_the_least(wanted, limit):
-    """Requests of a tenth of the quota or less: within 5 % of the time."""
-    period_s = 0.05
-    burst_s = limit * period_s / 10.0
-    real = cfs_throttled_ratio(burst_s, burst_s * (1.0 / wanted - 1.0), limit * period_s, period_s)
+def test_short_bursts_are_throttled_for_the_least_and_long_ones_for_the_most(wanted, limit):
+    """A tenth of the quota, and ten seconds at a time: within 5 % of the time.
 
-    assert predicted(wanted, limit)[0] == pytest.approx(real, abs=0.05)
-
-
-@pytest.mark.parametrize("limit", [0.1, 0.25, 0.5])
-@pytest.mark.parametrize("wanted", [0.2, 0.5, 0.8, 0.95])
-def test_long_bursts_are_throttled_for_the_most(wanted, limit):
-    """Ten seconds of work at a time: within 5 % of the time, even if it wants less than the limit.
-
-    What would be understated if only ``u - q`` counted is what customers notice first.
+    What would be understated if only ``u - q`` counted is what customers notice first: long bursts
+    are throttled even if they want less than the limit.
     """
-    real = cfs_throttled_ratio(
-        10.0, 10.0 * (1.0 / wanted - 1.0), limit * 0.05, 0.05, lasts_s=2000.0
-    )
+    period_s, sleeps = 0.05, 1.0 / wanted - 1.0
+    burst_s = limit * period_s / 10.0
+    short = cfs_throttled_ratio(burst_s, burst_s * sleeps, limit * period_s, period_s)
+    long = cfs_throttled_ratio(10.0, 10.0 * sleeps, limit * period_s, period_s, lasts_s=2000.0)
 
-    assert predicted(wanted, limit)[1] == pytest.approx(real, abs=0.05)
-    assert real > max(0.0, wanted - limit)
+    assert predicted(wanted, limit) == pytest.approx((short, long), abs=0.05)
+    assert long > max(0.0, wanted - limit)
 
 
 @pytest.mark.parametrize("burst_s", [0.001, 0.005, 0.02, 0.05, 0.2, 1.0])
@@ -90,34 +81,26 @@ def test_demand_on_another_core_type_is_converted_unless_it_is_endless():
     assert throttled_s(Usage(1.0, 1.0, 0.0, 0.0), 0.3, 0.5)[0] == pytest.approx(0.7)
 
 
-def account(used, booking, would, coefficient=2.0):
-    ran = Conditions(0, 1, coefficient, booking, core_type=FAST, would=would)
-    return add_interval(Account(), used, ran, 3.0).delivery
-
-
-def test_an_observed_booking_in_reference_cores():
-    """It used 2 reference cores for a second and books 0.5: 1.5 are beyond, 0.5 would be left."""
-    booking = VcpuBooking(0, refcores=0.5)
-    got = account(Usage(1.0, 1.0, 0.0, 0.0), booking, WouldLimit(0.25, 2.0))
-
-    assert got.beyond_ref_s == pytest.approx(1.5)
-    assert (got.throttled_least_s, got.throttled_most_s) == pytest.approx((0.75, 0.75))
-    assert got.worth_ref_s == pytest.approx(0.5)
-
-
-def test_an_observed_booking_in_instructions():
-    """Its own instructions say what limit they would have led to: 1 of 4 GIPS, a quarter."""
-    booking = VcpuBooking(0, ips=1e9)
+@pytest.mark.parametrize(
+    ("booking", "would", "beyond_ref_s", "limited_s", "worth_ref_s"),
+    [
+        # It uses 2 reference cores for a second and books 0.5: 1.5 are beyond, 0.5 would be left.
+        ({"refcores": 0.5}, WouldLimit(0.25, 2.0), 1.5, 0.75, 0.5),
+        # Its own instructions say what limit they would have led to: 1 of 4 GIPS, a quarter.
+        ({"ips": 1e9}, WouldLimit(0.9, 2.0, counted=True), 1.5, 0.75, 0.0),
+        # What it uses beyond an enforced booking is a matter of accuracy.
+        ({"refcores": 0.5}, None, 0.0, 0.0, 2.0),
+    ],
+    ids=["reference cores", "instructions", "enforced"],
+)
+def test_what_enforcement_withholds_of_a_whole_second(
+    booking, would, beyond_ref_s, limited_s, worth_ref_s
+):
+    """On a core that is twice as fast as the reference core."""
+    ran = Conditions(0, 1, 2.0, VcpuBooking(0, **booking), core_type=FAST, would=would)
     used = Usage(1.0, 1.0, 0.0, 0.0, instructions=4e9)
-    got = account(used, booking, WouldLimit(0.9, 2.0, counted=True))
+    got = add_interval(Account(), used, ran, 3.0).delivery
 
-    assert got.throttled_least_s == pytest.approx(0.75)
-    assert got.beyond_ref_s == pytest.approx(1.5)
-
-
-def test_an_enforced_booking_has_none_of_it():
-    """What it uses beyond its booking is then a matter of accuracy."""
-    got = account(Usage(1.0, 1.0, 0.0, 0.0), VcpuBooking(0, refcores=0.5), None)
-
-    assert (got.beyond_ref_s, got.throttled_least_s, got.throttled_most_s) == (0.0, 0.0, 0.0)
-    assert got.worth_ref_s == pytest.approx(2.0)
+    assert got.beyond_ref_s == pytest.approx(beyond_ref_s)
+    assert (got.throttled_least_s, got.throttled_most_s) == pytest.approx((limited_s,) * 2)
+    assert got.worth_ref_s == pytest.approx(worth_ref_s)

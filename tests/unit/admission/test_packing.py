@@ -2,9 +2,8 @@
 
 import pytest
 
-from amp_nova.admission.packing import Demand, cores, pack
-from amp_nova.model.bandwidth import Bandwidth, bandwidth, period_us
-from amp_nova.model.topology import CoreType
+from amp_nova.admission.packing import Demand, pack
+from amp_nova.model.bandwidth import bandwidth, period_us
 from tests.hosts import topology
 
 SLOW, FAST = frozenset({0, 1}), frozenset({2})
@@ -17,11 +16,6 @@ def demand(key, refcores, allowed=ALL, **fields):
 
 
 class TestBandwidth:
-    def test_cores_divide_by_the_coefficient(self):
-        """The faster the core, the smaller the share of it; unknown stays unknown."""
-        assert cores(0.5, CoreType("fast", 2.0)) == 0.25
-        assert cores(0.5, CoreType("odd", None)) is None
-
     @pytest.mark.parametrize(
         ("least_cores", "period"),
         [
@@ -47,22 +41,8 @@ class TestBandwidth:
         assert bandwidth(1.5, 20_000) is None
         assert bandwidth(0.1 * 3 / 0.3, 20_000) is None
 
-    def test_the_quota_is_the_share_of_the_period(self):
-        """But not below the least quota that the kernel accepts."""
-        assert bandwidth(0.25, 20_000) == Bandwidth(5_000, 20_000)
-        assert bandwidth(0.25, 20_000).cores == 0.25
-        assert bandwidth(0.00001, 1_000_000) == Bandwidth(1_000, 1_000_000)
-
 
 class TestPack:
-    def test_a_vcpu_that_needs_a_fast_core_gets_it(self):
-        """A vCPU that books more than a slow core goes to a fast one."""
-        packing = pack([demand("a", 1.5), demand("b", 1.0)], topology())
-
-        assert packing.placed["a"] == 2
-        assert packing.placed["b"] in SLOW
-        assert packing.free_cores[2] == pytest.approx(0.25)
-
     def test_decimals_that_add_up_fit(self):
         """Ten times 0.1 and three times 1/3 fill a pCPU, despite rounding errors."""
         one = topology({"slow": (1, 1.0)})
@@ -92,12 +72,6 @@ class TestPack:
 
         assert packing.placed.keys() == {"b"}
         assert packing.unplaced == {"a": reason}
-
-    def test_unknown_coefficients_hold_nothing(self):
-        """A core type of unknown speed is not assumed to suffice."""
-        packing = pack([demand("a", 0.5)], topology({"odd": (3, None)}))
-
-        assert not packing.complete
 
     @pytest.mark.parametrize("booked", [0.91, 0.95, 1.0])
     def test_a_vcpu_that_needs_the_reserve_is_alone_on_its_pcpu(self, booked):

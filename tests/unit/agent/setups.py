@@ -9,6 +9,7 @@ from amp_nova import conf as options
 from amp_nova.agent import service, wiring
 from amp_nova.agent.guarding import Guarding
 from amp_nova.guard.pauses import Pauses
+from amp_nova.host.io import IoHost
 from tests.fakehost import Node
 
 NAME = "instance-00000001"
@@ -21,10 +22,11 @@ class Setup:
     The writer, the pauses and the locks are the agent's own.
     """
 
-    def __init__(self, tmp_path, monkeypatch, counters=None):
+    def __init__(self, tmp_path, monkeypatch):
         (tmp_path / "host").mkdir()
         self.tmp_path, self.state = tmp_path, tmp_path / "state"
-        self.node = Node(tmp_path / "host", monkeypatch, counters=counters)
+        self.node = Node(tmp_path / "host", monkeypatch)
+        self.node.kernel.pcpus = frozenset(range(4))
         self.node.sensor._paused = Pauses(self.state).current
         self.wake = None
         monkeypatch.setattr(wiring, "make_sensor", self._make_sensor)
@@ -48,6 +50,14 @@ class Setup:
     def paused(self):
         """The instances that are paused now, and why."""
         return dict(Pauses(self.state).current())
+
+    def io_thread(self, monkeypatch):
+        """The fake node's I/O threads in place of this machine's; the id of the only one."""
+        found = IoHost(self.node.libvirt, self.node.host.run_path, self.tmp_path / "host")
+        monkeypatch.setattr(wiring, "make_io_host", lambda _conf, _sensor: found)
+        vcpus = {self.node.host.tid(i) for i in range(2)}
+        (tid,) = self.node.kernel.affinity.keys() - vcpus
+        return tid
 
 
 def run_until(running, condition):

@@ -21,18 +21,6 @@ def weights(host):
     return {name: domain.cpu_weight for name, domain in host.domains.items()}
 
 
-def test_best_effort_has_the_least_weight_beside_a_booking():
-    """A hundredth of the booking's, for each vCPU; another cycle writes nothing."""
-    host = host_with(booked=HALF, free=None)
-    host.add("large", vcpus=4)
-    loop = Loop(host, host)
-    writes = loop.cycle().totals.writes
-
-    assert weights(host) == {"booked": 500, "free": 5, "large": 20}
-    host.wait()
-    assert loop.cycle().totals.writes == writes
-
-
 @pytest.mark.parametrize(
     ("specs", "before", "after"),
     [
@@ -63,28 +51,29 @@ def test_weights_depend_on_bookings_alone(specs, before, after):
     assert weights(host) == after
 
 
-def test_a_paused_instance_keeps_its_weight():
-    """And one with a booked vCPU has the weight of a booking for all of them."""
-    host = host_with(paused=None)
-    host.add("mixed", {"pref_core.0": "0.5"}, vcpus=2)
-    host.paused = {"paused": "paused by an operator"}
+def test_dedicated_and_paused_instances_are_left_alone():
+    """Nova gave them pCPUs that no booking may use; one that shares a single pCPU competes.
 
-    Loop(host, host).cycle()
-
-    assert weights(host) == {"paused": 100, "mixed": 1000}
-
-
-def test_dedicated_instances_are_left_alone():
-    """Nova gave them pCPUs that no booking may use; one that shares a single pCPU competes."""
+    Best effort has a hundredth of a booking's for each vCPU, and an instance with one booked vCPU
+    that of a booking for all of them. Another cycle writes nothing.
+    """
     host = FakeHost()
     host.add("booked", HALF, allowed={0, 1})
+    host.add("mixed", {"pref_core.0": "0.5"}, vcpus=2, allowed={0, 1})
+    host.add("large", vcpus=4, allowed={0, 1})
+    host.add("paused", allowed={0, 1})
+    host.paused = {"paused": "paused by an operator"}
     host.add("dedicated", vcpus=2, allowed={2})
     host.add("beside", vcpus=2, allowed={2})
     host.vcpu("beside", 1).allowed = host.vcpu("beside", 1).pcpus = frozenset({1})
 
-    Loop(host, host).cycle()
+    loop = Loop(host, host)
+    writes = loop.cycle().totals.writes
 
-    assert weights(host) == {"booked": 500, "dedicated": 100, "beside": 10}
+    of_bookings, others = {"booked": 500, "mixed": 1000}, {"paused": 100, "dedicated": 100}
+    assert weights(host) == {**of_bookings, **others, "large": 20, "beside": 10}
+    host.wait()
+    assert loop.cycle().totals.writes == writes
 
 
 def test_the_default_that_systemd_writes_is_repaired_and_nobodys_change():

@@ -247,7 +247,7 @@ def test_a_failed_write_is_retried():
     assert delivered(loop, counters, 1.0) == pytest.approx(0.1 * R, rel=0.01)
 
 
-@pytest.mark.parametrize("gain", [1.0, 1.3, 2.0])
+@pytest.mark.parametrize("gain", [1.0, 2.0])
 def test_a_move_to_another_core_type_costs_little(gain):
     """Within 3 % in the first second, whatever the work gains there."""
     loop, counters = running()
@@ -257,17 +257,6 @@ def test_a_move_to_another_core_type_costs_little(gain):
     loop.hand_over({KEY: target(0.3, "fast", 2 * R)})
 
     assert delivered(loop, counters, 1.0) == pytest.approx(0.3 * R, rel=0.03)
-
-
-def test_a_restart_continues_from_the_limit_in_force():
-    """A new loop that finds the last one's limit writes nothing."""
-    _, counters = running()
-    written = len(counters.written)
-    loop = Running(counters)
-    loop.follow(vm=0.3)
-
-    assert delivered(loop, counters, 5.0) == pytest.approx(0.3 * R, rel=0.002)
-    assert len(counters.written) == written
 
 
 def test_a_stopped_loop_leaves_the_steady_state_limit():

@@ -47,12 +47,6 @@ def test_nothing_may_be_written_before_the_first_cycle_begins(tmp_path, monkeypa
     assert not guarding.lost()
 
 
-def test_a_valid_lease_is_renewed_and_nothing_is_adopted(guarding):
-    """Cycle by cycle."""
-    assert not guarding.before()
-    assert guarding.after(cycle()).left_s > 9.0
-
-
 def test_a_lost_lease_is_replaced_by_the_next_cycle_which_adopts(guarding, tmp_path, caplog):
     """Not before: what the last cycle decided must not be written any more."""
     unlinked(tmp_path)
@@ -96,6 +90,16 @@ def test_no_new_lease_is_taken_while_the_guard_is_at_work(guarding, tmp_path, ca
     assert f"process {os.getpid()}" in caplog.text
 
 
+def test_a_valid_lease_is_renewed_and_what_the_guard_did_is_adopted_once(guarding, tmp_path):
+    """Cycle by cycle; there is nothing else to adopt."""
+    assert not guarding.before()
+    assert guarding.after(cycle()).left_s > 9.0
+    lease.count_expiration(tmp_path)
+
+    assert guarding.before()
+    assert not guarding.before()
+
+
 def test_a_blocked_cycle_does_not_renew_it(guarding, tmp_path):
     """Another process has the lock, so the agent is not in control."""
     left_s = lease.remaining_s(tmp_path)
@@ -103,11 +107,3 @@ def test_a_blocked_cycle_does_not_renew_it(guarding, tmp_path):
     guarding.after(cycle(vcpu=LOCKED))
 
     assert lease.remaining_s(tmp_path) < left_s
-
-
-def test_what_the_guard_did_is_adopted(guarding, tmp_path):
-    """Once."""
-    lease.count_expiration(tmp_path)
-
-    assert guarding.before()
-    assert not guarding.before()

@@ -178,16 +178,6 @@ def test_foreign_affinity_found_at_start_is_respected(work):
     assert work.host.moved == []
 
 
-def test_new_pin_in_the_definition_is_followed(work):
-    """libvirt moved the thread: that is no drift, and the slow pCPUs of the new pin are used."""
-    work.run(5)
-    home = frozenset({1, 2, 3})
-    work.host.homes["a"], work.host.pcpus["a"] = {TID: home}, {TID: home}
-    work.run()
-    assert work.on() == {1}
-    assert work.samples()[("amp_io_drift_total",)] == 0
-
-
 def test_threads_that_start_later_are_moved_too(work):
     """A vhost or thread-pool worker that QEMU starts."""
     work.run(5)
@@ -196,12 +186,16 @@ def test_threads_that_start_later_are_moved_too(work):
     assert work.host.pcpus["a"][7] == SLOW
 
 
-def test_restarted_agent_adopts_what_it_finds(work):
-    """Threads do not move home and back."""
+def test_restarted_agent_adopts_what_it_finds_and_a_restarted_domain_starts_afresh(work):
+    """Threads do not move home and back; a new process has no known usage."""
     work.run(5)
     work.start()
     work.run(5)
     assert len(work.host.moved) == 1
+
+    work.host.lives["a"], work.host.pcpus["a"] = "second", {TID: HOME}
+    work.run()
+    assert work.on() == HOME
 
 
 @pytest.mark.parametrize("mode", ["off", "report"])
@@ -221,14 +215,6 @@ def test_another_mode_moves_everything_home_once(tmp_path, mode):
     work.start()
     work.run(3)
     assert work.on() == SLOW
-
-
-def test_restarted_domain_starts_afresh(work):
-    """A new process has its threads at home and no known usage."""
-    work.run(5)
-    work.host.lives["a"], work.host.pcpus["a"] = "second", {TID: HOME}
-    work.run()
-    assert work.on() == HOME
 
 
 def test_failed_move_is_counted_and_explained(work):

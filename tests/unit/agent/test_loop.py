@@ -7,9 +7,7 @@ import pytest
 from amp_nova.agent.cycle import STAGES
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.operator import status
-from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
-from amp_nova.exceptions import HypervisorUnavailable
 from tests import hosts
 from tests.hosts import FakeHost, state
 from tests.policy_runs import Answer
@@ -49,33 +47,7 @@ def host():
     return host
 
 
-class TestSteadyState:
-    def test_delivers_what_was_booked(self, host):
-        """A spinning guest gets its booking, and the report says so."""
-        report = cycles(loop(host), host, 122)
-
-        account = vcpu(report).account
-        assert account.last.ratio == approx(1.0)
-        assert account.last.refcores == approx(0.5)
-        assert sum(account.shortfall_ref_s) == approx(0.0)
-        assert report.domains[0].ratios.counts[6] == 2
-
-    def test_a_bank_is_filled_spent_and_not_written_for_nothing(self):
-        """``amp:burst_s`` of a vCPU that slept; a limit is written when it changes, not before."""
-        host = FakeHost()
-        host.add("vm", {"pref_core": "0.25", "burst_s": "1"}, wants=0.0)
-        agent, vcpu = loop(host), host.vcpu("vm")
-        before = cycles(agent, host, 4).totals.writes
-        assert vcpu.bandwidth.cores == approx(0.5)
-        assert cycles(agent, host, 9).totals.writes == before
-
-        vcpu.wants = 1.0
-        before_ns = vcpu.run_ns
-        cycles(agent, host, 8)
-
-        assert (vcpu.run_ns - before_ns) / 1e9 == approx(0.25 * 8 + 0.25, rel=0.02)
-        assert vcpu.bandwidth.cores == approx(0.25, rel=0.02)
-
+class TestRecord:
     def test_migrations_are_counted_by_type(self):
         """A move between core types counts; the first placement, from anywhere, does not."""
         host = FakeHost()
@@ -90,18 +62,23 @@ class TestSteadyState:
         assert report.totals.migrations == {("fast", "slow"): 1}
         assert state(host)["old", 0] == ([1], None)
 
+    def test_stages_are_timed(self, host):
+        """With whatever stopwatch is given."""
+        ticks = iter(range(100))
+        agent = Loop(host, host, stopwatch=lambda: float(next(ticks)))
+
+        assert agent.cycle().stage_s == dict.fromkeys(STAGES, 1.0)
+
 
 class TestBadInput:
     @pytest.mark.parametrize(
         ("said", "domain"),
         [
-            ("amp:", {"specs": {"pref_core": "lots"}}),
-            ("amp:", {"specs": {"pref_core": "1", "ips": "1G"}}),
             ("amp:", {"specs": {"pref_core": "\x00\n"}}),
             ("its metadata is no XML", {"problem": "its metadata is no XML"}),
         ],
     )
-    def test_garbage_is_best_effort(self, host, said, domain, caplog):
+    def test_garbage_is_best_effort_until_it_is_mended(self, host, said, domain, caplog):
         """With a problem that is reported and logged once; nobody else notices."""
         host.add("bad", **domain)
         agent = loop(host)
@@ -115,46 +92,12 @@ class TestBadInput:
         assert problem(report) is None
         assert caplog.text.count("name-bad is treated as best effort") == 1
 
-    def test_a_booking_that_was_mended_is_kept(self, host):
-        """A changed definition is read again."""
-        host.add("bad", {"pref_core": "lots"})
-        agent = loop(host)
-        cycles(agent, host, 2)
-        mended = replace(host.domains["bad"].domain, specs={"amp:pref_core": "0.25"})
+        mended = replace(host.domains["bad"].domain, specs={"amp:pref_core": "0.25"}, problem=None)
         host.domains["bad"].domain = mended
-
         report = cycles(agent, host)
 
         assert problem(report, "bad") is None
         assert state(host)["bad", 0] == ([0, 1], 0.25)
-
-    def test_a_domain_that_cannot_be_read(self, host):
-        """It is reported with the reason and comes back by itself."""
-        agent = loop(host)
-        cycles(agent, host)
-        host.add("other", {"pref_core": "0.25"})
-        host.domains["vm"].failure = "its threads cannot be read"
-
-        report = cycles(agent, host)
-        assert problem(report) == "its threads cannot be read"
-        assert state(host)["other", 0] == ([0, 1], 0.25)
-
-        host.domains["vm"].failure = None
-        assert problem(cycles(agent, host)) is None
-
-    def test_the_hypervisor_does_not_answer(self, host):
-        """The cycle is given up, limits stay, and the next one goes on where it was."""
-        agent = loop(host)
-        cycles(agent, host, 2)
-        host.available = False
-        with pytest.raises(HypervisorUnavailable):
-            cycles(agent, host)
-        host.available = True
-
-        report = cycles(agent, host)
-
-        assert len(report.changes.vcpus) == 0
-        assert vcpu(report).account.ref_s == approx(1.5)
 
 
 class TestFailures:
@@ -185,10 +128,9 @@ class TestForeignChanges:
     def meddle(self, host):
         host.vcpu("vm").bandwidth = hosts.limit(0.9)
 
-    @pytest.mark.parametrize("memoize", [True, False])
-    def test_put_right_and_counted(self, host, memoize):
-        """Within one cycle, quota and affinity, with and without the cache."""
-        agent = loop(host, memoize=memoize)
+    def test_put_right_and_counted(self, host):
+        """Within one cycle, quota and affinity."""
+        agent = loop(host)
         cycles(agent, host)
         self.meddle(host)
         host.vcpu("vm").pcpus = frozenset({2})
@@ -227,22 +169,6 @@ class TestForeignChanges:
 
         assert state(host)["vm", 0] == ([2], 0.5)
         assert vcpu(report).entitlement.core_type == "fast"
-
-    def test_an_excluded_instance_is_left_to_no_policy_either(self):
-        """Its best-effort vCPUs are not moved."""
-        host = FakeHost()
-        host.add("vm", {"pref_core.0": "0.5"}, vcpus=2)
-        agent = loop(
-            host, Answer({("vm", 1): {2}}), policy=PolicySettings(1.0), drift_repairs_max=0
-        )
-        cycles(agent, host)
-        assert host.vcpu("vm", 1).pcpus == {2}
-        self.meddle(host)
-        host.vcpu("vm", 1).pcpus = frozenset({0})
-
-        cycles(agent, host, 2)
-
-        assert host.vcpu("vm", 1).pcpus == {0}
 
     def test_a_restart_that_kept_its_limits_is_no_drift_later(self, host):
         """A new incarnation that looks just like the old one is watched like any other."""
@@ -293,29 +219,6 @@ class TestExcluded:
         assert state(host)["vm", 0] == (kept, 0.3)
         assert note in (vcpu(report).entitlement.note or "")
 
-    def test_without_enforce_bookings_are_accounted_only(self, host):
-        """Nothing is changed for the contract; a policy still places best effort."""
-        host.vcpu("vm").pcpus = frozenset({0})
-        host.add("free")
-        agent = loop(host, Answer({("free", 0): {2}}), terms=Terms(enforce=False))
-
-        report = cycles(agent, host, 4)
-
-        assert state(host) == {("vm", 0): ([0], None), ("free", 0): ([2], None)}
-        assert vcpu(report).account.last.ratio == approx(2.0)
-
-    def test_dry_run_changes_nothing(self, host):
-        """It says in every cycle what it would do, and counts no write."""
-        before = state(host)
-        agent = loop(host, dry_run=True)
-
-        report = cycles(agent, host, 3)
-
-        assert (state(host), host.applied, host.domains["vm"].cpu_weight) == (before, [], 100)
-        assert (len(report.changes.vcpus), report.changes.cpu_weights) == (1, {"vm": 500})
-        assert (report.totals.writes, report.totals.migrations) == (0, {})
-        assert report.totals.drift == {}
-
 
 class TestChangingHosts:
     def test_a_hot_plugged_vcpu(self, host):
@@ -331,22 +234,6 @@ class TestChangingHosts:
         assert vcpu(report, index=1).entitlement.booking.refcores == 0.5
         assert state(host)["vm", 1] == ([0, 1], 0.5)
 
-    def test_a_pcpu_that_goes_offline(self, host):
-        """What was there is packed anew; that the kernel narrowed affinities is no drift."""
-        host.add("other", {"pref_core": "1"})
-        agent = loop(host)
-        cycles(agent, host)
-        assert state(host)["other", 0] == ([0, 1], None)
-        host.unplug_pcpus(0)
-
-        report = cycles(agent, host)
-
-        kept = state(host)
-        assert sorted([kept["vm", 0][0], kept["other", 0][0]]) == [[1], [2]]
-        assert all(vcpu(report, name).entitlement.note is None for name in ("vm", "other"))
-        assert report.totals.drift == {}
-        assert len(cycles(agent, host, 3).changes.vcpus) == 0
-
     def test_new_coefficients(self, host):
         """After a calibration quotas follow, in one cycle."""
         agent = loop(host)
@@ -359,8 +246,9 @@ class TestChangingHosts:
 
         assert state(host)["big", 0] == ([2], 0.75)
 
-    @pytest.mark.parametrize("event", ["nothing", "new agent", "reboot"])
-    @pytest.mark.parametrize("book", ["0.6", "0.9", "1"])
+    @pytest.mark.parametrize(
+        ("book", "event"), [("0.6", "reboot"), ("0.9", "new agent"), ("1", "reboot")]
+    )
     def test_a_latecomer_takes_nobodys_place(self, book, event):
         """Whoever comes to a full host is the one that finds no room, then and later."""
         host = FakeHost(hosts.topology({"only": (2, 1.0)}))
@@ -400,28 +288,6 @@ class TestPolicies:
         assert state(host)["vm", 0] == ([1], None)
         assert report.totals.drift == {}
         assert report.totals.plans_rejected == 0
-
-
-class TestClock:
-    @pytest.mark.parametrize("leap_s", [-3600, -1, 0, 3600])
-    def test_a_clock_that_jumps_changes_nothing(self, host, leap_s):
-        """No limit is touched and nothing is owed for time that did not pass."""
-        agent = loop(host)
-        cycles(agent, host, 3)
-        host.time_ns += leap_s * 10**9
-
-        report = cycles(agent, host, 3)
-
-        assert len(report.changes.vcpus) == 0
-        assert sum(vcpu(report).account.shortfall_ref_s) == approx(0.0)
-        assert report.totals.drift == {}
-
-    def test_stages_are_timed(self, host):
-        """With whatever stopwatch is given."""
-        ticks = iter(range(100))
-        agent = Loop(host, host, stopwatch=lambda: float(next(ticks)))
-
-        assert agent.cycle().stage_s == dict.fromkeys(STAGES, 1.0)
 
 
 def test_bookings_that_one_limit_cannot_keep_are_left_alone_and_status_says_why():

@@ -16,13 +16,7 @@ from amp_nova.exceptions import AmpError, HypervisorUnavailable
 from amp_nova.guard import lease, locks
 from amp_nova.guard.pauses import Pauses
 from tests.fakehost import resource
-from tests.unit.agent.setups import HALF, NAME, Setup, run_until
-
-
-@pytest.fixture
-def setup(tmp_path, monkeypatch):
-    """A fake node with its configuration."""
-    return Setup(tmp_path, monkeypatch)
+from tests.unit.agent.setups import HALF, NAME, run_until
 
 
 def test_service_runs_until_a_signal(setup):
@@ -38,23 +32,6 @@ def test_service_runs_until_a_signal(setup):
     assert setup.node.host.limit().split()[0] != "max"
     assert not control_socket.path(setup.state).exists()
     assert running.publishers.exporter.agent.lateness_s is not None
-
-
-def test_an_event_starts_a_cycle_at_once(setup):
-    """A new instance does not wait for the next period."""
-    running = Service(setup.conf(cycle_s=10))
-    started = []
-
-    def condition():
-        if running.last is not None and not started:
-            started.append(setup.node.start(specs=HALF))
-            setup.wake.set()
-        return bool(running.last and running.last.observation.domains)
-
-    began = time.monotonic()
-    run_until(running, condition)
-
-    assert time.monotonic() - began < 5
 
 
 def test_events_do_not_delay_periodic_cycles(setup):

@@ -1,4 +1,4 @@
-"""From what is in force to what vCPUs are entitled to, and what is safe without an agent."""
+"""What is in force after changes, and what is safe without an agent."""
 
 import pytest
 from hypothesis import given
@@ -23,37 +23,17 @@ COUNTED = Topology(
 )
 
 
-def test_the_cpu_weight_is_set_once_for_an_instance():
-    """Where it is set already, or not ours to set, there is nothing to do."""
-    host = FakeHost()
-    host.add("vm", vcpus=2)
-    wanted = {
-        ("vm", i): Entitlement(("vm", i), VcpuBooking(i), SLOW, cpu_weight=10) for i in range(2)
-    }
-
-    now = allocations(host.observe())
-
-    assert changes(now, {"vm": 100}, wanted).cpu_weights == {"vm": 10}
-    for present in (10, None):
-        assert not changes(now, {"vm": present}, wanted)
-
-
 def test_what_is_in_force_after_changes():
     """What failed is as it was before."""
     host = FakeHost()
     host.add("vm", vcpus=2)
-    before = allocations(host.observe())
-    wanted = {
-        ("vm", i): Entitlement(
-            ("vm", i), VcpuBooking(i), frozenset(), frozenset({2}), Quota(limit(0.5))
-        )
-        for i in range(2)
-    }
+    before, moved = allocations(host.observe()), (frozenset(), FAST, Quota(limit(0.5)))
+    wanted = {("vm", i): Entitlement(("vm", i), VcpuBooking(i), *moved) for i in range(2)}
     made = changes(before, {"vm": None}, wanted)
 
     now = in_force(before, made, Outcome({("vm", 1): Failure("refused", "no")}))
 
-    assert (now["vm", 0].pcpus, now["vm", 0].bandwidth) == ({2}, limit(0.5))
+    assert (now["vm", 0].pcpus, now["vm", 0].bandwidth) == (FAST, limit(0.5))
     assert now["vm", 1] == before["vm", 1]
 
 
@@ -101,27 +81,18 @@ def test_a_booking_in_ips_falls_back_to_the_nominal_limit():
     ]
 
 
-def test_best_effort_that_a_policy_placed_gets_what_was_found():
+@pytest.mark.parametrize(("governed_by", "state"), [("policy", AS_FOUND), ("excluded", LEFT_ALONE)])
+def test_best_effort_gets_what_was_found_and_what_is_paused_is_left_alone(governed_by, state):
     """Not the pCPUs that a policy chose at some moment."""
-    entitlement = Entitlement(KEY, VcpuBooking(0), SLOW | FAST, FAST, governed_by="policy")
+    kept = FAST if governed_by == "policy" else None
+    entitlement = Entitlement(KEY, VcpuBooking(0), SLOW | FAST, kept, governed_by=governed_by)
 
-    assert safe_state(entitlement, COUNTED) == AS_FOUND
-
-
-def test_best_effort_that_only_has_a_weight_needs_nothing():
-    """The weight, which it has because of the other instance's booking, is right without agent."""
-    assert recorded({}) is None
+    assert safe_state(entitlement, COUNTED) == state
 
 
-def test_the_core_type_that_a_flavor_asks_for_stays():
-    """Without a limit."""
+def test_best_effort_stays_on_the_core_type_that_its_flavor_asks_for():
+    """Without a limit; one that only has a weight, as it has here, needs nothing."""
     safe = recorded({"core_type": "slow"})
 
     assert (safe.pcpus, safe.limits) == (SLOW, ())
-
-
-def test_what_is_paused_is_left_alone():
-    """It is not amp-nova's to change, dead or alive."""
-    entitlement = Entitlement(KEY, VcpuBooking(0), SLOW | FAST, governed_by="excluded")
-
-    assert safe_state(entitlement, COUNTED) == LEFT_ALONE
+    assert recorded({}) is None

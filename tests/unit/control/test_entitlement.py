@@ -6,7 +6,7 @@ from amp_nova.control import limit
 from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
-from amp_nova.flavor.extra_specs import VcpuBooking, parse
+from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.bandwidth import Bandwidth
 from tests.hosts import reading, topology
 
@@ -37,15 +37,17 @@ def only(instance, **given):
 
 
 @pytest.mark.parametrize(
-    ("specs", "pcpus", "cores"),
+    ("specs", "pcpus", "cores", "reason"),
     [
-        ({"pref_core": "0.5"}, {0, 1}, 0.5),
-        ({"pref_core": "1.5"}, {2}, 0.75),
-        ({"pref_core": "2"}, {2}, None),  # one vCPU cannot use more than one pCPU
-        ({"pref_core": "0.5", "limit": "soft"}, {0, 1}, None),  # nobody booked the rest
+        ({"pref_core": "0.5"}, {0, 1}, 0.5, "0.5 refcores / 1 on slow"),
+        ({"pref_core": "1.5"}, {2}, 0.75, "1.5 refcores / 2 on fast"),
+        # One vCPU cannot use more than one pCPU.
+        ({"pref_core": "2"}, {2}, None, "2 refcores / 2 on fast"),
+        # Nobody booked the rest.
+        ({"pref_core": "0.5", "limit": "soft"}, {0, 1}, None, "0.5 refcores / 1 on slow, soft"),
     ],
 )
-def test_a_booking_is_a_share_of_the_slowest_core_type_that_suffices(specs, pcpus, cores):
+def test_a_booking_is_a_share_of_the_slowest_core_type_that_suffices(specs, pcpus, cores, reason):
     """The share depends on the coefficient; an earlier limit is removed if there is none now."""
     entitlement = only(domain(**specs))
 
@@ -53,16 +55,7 @@ def test_a_booking_is_a_share_of_the_slowest_core_type_that_suffices(specs, pcpu
     assert entitlement.governed_by == "booking"
     quota = entitlement.quota.bandwidth
     assert (None if quota is None else quota.cores) == cores
-    assert entitlement.note is None
-
-
-def test_an_entitlement_says_why():
-    """The booking, the coefficient and the core type; whether the limit is soft."""
-    entitlement = only(domain(pref_core="0.5"))
-
-    assert entitlement.reason == "0.5 refcores / 1 on slow"
-    assert entitlement.booking == VcpuBooking(0, 0.5)
-    assert only(domain(pref_core="0.5", limit="soft")).reason.endswith("soft")
+    assert (entitlement.note, entitlement.reason) == (None, reason)
 
 
 def test_the_period_is_the_same_on_every_type():
@@ -82,17 +75,6 @@ def test_one_pcpu_is_kept():
     found = entitled(new, *old, one_pcpu=True)
 
     assert [found[f"old{i}", 0].pcpus for i in range(2)] == [{1}, {0}]
-
-
-def test_vcpus_of_one_instance_may_need_different_types():
-    """An AMP VM: a slow and a fast vCPU in one instance, the third unlimited."""
-    found = entitled(
-        domain(readings=[reading(i) for i in range(3)], pref_core__0="0.5", pref_core__1="2")
-    )
-
-    assert [found["vm", i].core_type for i in range(3)] == ["slow", "fast", None]
-    unbooked = found["vm", 2]
-    assert (sorted(unbooked.pcpus), unbooked.quota.bandwidth) == ([0, 1], None)
 
 
 def test_tiny_bookings_say_what_they_get():
@@ -234,23 +216,15 @@ def test_a_core_type_alone_keeps_the_quota_of_others(pcpus, kept):
     assert entitlement.quota is None
 
 
-def test_an_excluded_instance_keeps_its_capacity():
-    """Others are packed around it, where it is."""
-    paused = domain("paused", [reading(pcpus=[2])], pref_core="1", excluded="paused")
-    other = domain("other", pref_core="1.5")
-
-    found = entitled(paused, other)
-
-    assert (found["paused", 0].core_type, found["paused", 0].home.pcpu) == ("fast", 2)
-    assert found["other", 0].note.startswith("over-booked")
-
-
-@pytest.mark.parametrize(("pcpus", "core_type"), [([0], "slow"), ([0, 1, 2], None)])
+@pytest.mark.parametrize(("pcpus", "core_type"), [([2], "fast"), ([0], "slow"), ([0, 1, 2], None)])
 def test_an_excluded_instance_has_capacity_where_its_booking_fits(pcpus, core_type):
-    """Even if it was moved to a core too slow for it, or was never placed."""
-    paused = domain(readings=[reading(pcpus=pcpus)], pref_core="2", excluded="paused")
+    """Others are packed around it; also if it was moved to a core too slow, or never placed."""
+    paused = domain("paused", [reading(pcpus=pcpus)], pref_core="2", excluded="paused")
 
-    assert (only(paused).core_type, only(paused).home.pcpu) == (core_type, 2)
+    found = entitled(paused, domain("other", pref_core="1.5"))
+
+    assert (found["paused", 0].core_type, found["paused", 0].home.pcpu) == (core_type, 2)
+    assert found["other", 0].note.startswith("over-booked")
 
 
 def test_the_reserve_counts():

@@ -39,25 +39,20 @@ def test_what_needs_a_limit_for_each_vcpu_is_refused(specs, vcpus, why):
         assert "[agent] writer = cgroup" in found
 
 
-def test_all_vcpus_are_on_one_core_type():
-    """The slow pCPU holds one of them, the fast one both: they are not split."""
-    found = entitled(
-        several(2, pref_core="0.6"),
-        host=topology({"slow": (1, 1.0), "fast": (1, 2)}),
-        one_limit=True,
-    )
+@pytest.mark.parametrize(
+    ("slow", "core_type", "cores"),
+    [(1, "fast", 0.3), (2, "slow", 0.6)],
+    ids=["one slow pCPU holds one of them only", "two hold both"],
+)
+def test_all_vcpus_are_on_the_slowest_core_type_that_holds_them(slow, core_type, cores):
+    """They are not split."""
+    host = topology({"slow": (slow, 1.0), "fast": (1, 2.0)})
 
-    assert {e.core_type for e in found.values()} == {"fast"}
-    assert {e.quota.bandwidth.cores for e in found.values()} == {0.3}
+    found = entitled(several(2, pref_core="0.6"), host=host, one_limit=True)
+
+    assert {e.core_type for e in found.values()} == {core_type}
+    assert {e.quota.bandwidth.cores for e in found.values()} == {cores}
     assert not any(e.note for e in found.values())
-
-
-def test_the_slowest_core_type_that_holds_all_is_taken():
-    """As where every vCPU has a limit of its own."""
-    found = entitled(several(2, pref_core="0.6"), one_limit=True)
-
-    assert {e.core_type for e in found.values()} == {"slow"}
-    assert {e.quota.bandwidth.cores for e in found.values()} == {0.6}
 
 
 def test_what_fits_on_no_single_core_type_is_over_booked():

@@ -75,12 +75,6 @@ class TestPrinted:
 class TestDefault:
     """What the default does, and what it never does."""
 
-    def test_a_limit_that_is_right_is_left_alone(self):
-        """Not one more write in a minute."""
-        state, terms = begun()
-
-        assert looks(state, terms, 60.0)[0].share == state.share
-
     @pytest.mark.parametrize("factor", [0.5, 0.8, 1.25, 2.0])
     def test_a_phase_change_costs_little_of_a_second(self, factor):
         """No more than one look of the booking, and that is paid back within 0.3 s."""

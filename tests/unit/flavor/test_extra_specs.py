@@ -35,13 +35,6 @@ def errors(specs, vcpus=2):
 
 
 class TestCapacity:
-    def test_vcpus_of_one_instance_may_differ_in_kind(self):
-        """An AMP VM: one vCPU by reference cores, one by Ips, one best effort."""
-        booking = booked(vcpus=3, pref_core__0="1", ips__2="1G")
-
-        assert [v.kind for v in booking.vcpus] == ["pref_core", "best_effort", "ips"]
-        assert booking.booked
-
     @pytest.mark.parametrize("text", [*NO_DECIMAL, "0", "0.0", "000", "0." + "0" * 400 + "1"])
     def test_a_capacity_is_a_decimal_above_zero(self, text):
         """Other values are refused in one line that names the value and what is allowed."""
@@ -76,12 +69,15 @@ class TestExclusion:
         assert found == f"vCPU {whom} {both}"
 
     @pytest.mark.parametrize("key", ["amp:pref_core", "amp:pref_core.1", "amp:ips", "amp:ips.0"])
-    @pytest.mark.parametrize("foreign", ["quota:cpu_quota", "quota:cpu_period", "quota:cpu_shares"])
+    @pytest.mark.parametrize(
+        "foreign", ["quota:cpu_quota", "quota:cpu_period", "quota:cpu_shares", "quota:cpu_\nx"]
+    )
     def test_a_booking_excludes_novas_quota(self, key, foreign):
-        """Only one of them can set the quota; the error names Nova's key."""
+        """Only one of them can set the quota; the error names Nova's key, in one line."""
         (error,) = errors({key: "1", foreign: "1000"})
 
-        assert foreign in error
+        assert foreign.splitlines()[0] in error
+        assert len(error.splitlines()) == 1
         assert "keep one of them" in error
 
     @pytest.mark.parametrize(
@@ -95,12 +91,6 @@ class TestExclusion:
     def test_what_excludes_nothing(self, specs):
         """Several units in one flavor, Nova's CPU quota without a booking, and other quotas."""
         assert errors(specs) == []
-
-    def test_a_foreign_key_cannot_break_the_line(self):
-        """The error is one line even if the key contains a line break."""
-        (error,) = errors({"amp:pref_core": "1", "quota:cpu_\nquota": "1"})
-
-        assert len(error.splitlines()) == 1
 
 
 class TestOtherKeys:
@@ -151,13 +141,7 @@ class TestOtherKeys:
             assert error.startswith(f"amp:{key}={repr(text[:40])[:-1]}")
             assert error.endswith(f"give {allowed}")
             assert len(error.splitlines()) == 1
-
-    def test_a_long_value_is_shortened(self):
-        """Errors stay readable."""
-        (error,) = errors({"amp:weight": "9" * 10_000})
-
-        assert len(error) < 150
-        assert "..." in error
+            assert len(error) < 250
 
 
 class TestKeys:
@@ -218,9 +202,6 @@ class TestPlacement:
     def claim(self, vcpus=1, reference_ips=None, **specs):
         return placement(booked(vcpus, **specs), reference_ips)
 
-    def amount(self, **specs):
-        return self.claim(**specs)["resources_AMP:CUSTOM_AMP_MREFCORE"]
-
     @pytest.mark.parametrize(
         ("vcpus", "text", "amount"),
         [
@@ -234,18 +215,16 @@ class TestPlacement:
     )
     def test_rounds_up_but_not_because_of_rounding_errors(self, vcpus, text, amount):
         """A fraction of a thousandth counts as a whole one; an error in the sum does not count."""
-        assert self.amount(vcpus=vcpus, pref_core=text) == amount
+        claim = self.claim(vcpus, pref_core=text)
 
-    def test_best_effort_vcpus_claim_nothing(self):
-        """Only booked vCPUs claim; a flavor without a booking needs no properties."""
-        assert self.amount(vcpus=4, pref_core__2="0.5") == "500"
-        assert self.claim(vcpus=4, weight="2", core_type="fast") == {}
+        assert claim == {"resources_AMP:CUSTOM_AMP_MREFCORE": amount}
 
     @pytest.mark.parametrize(
         ("name", "trait"), [("fast", "FAST"), ("p-core", "P_CORE"), ("A78.x", "A78_X")]
     )
     def test_a_core_type_is_a_required_trait(self, name, trait):
-        """Spelled as Placement spells traits."""
+        """Spelled as Placement spells traits; a flavor without a booking needs no properties."""
+        assert self.claim(weight="2", core_type=name) == {}
         claim = self.claim(pref_core="1", core_type=name)
 
         assert claim[f"trait_AMP:CUSTOM_AMP_CORE_{trait}"] == "required"

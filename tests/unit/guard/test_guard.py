@@ -1,9 +1,6 @@
 """The guard on a fake node: what it writes, what it never writes, and when it ends."""
 
-import ast
-import itertools
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -122,17 +119,6 @@ def test_when_it_expires_limits_and_weights_stay(host):
     assert lease.expirations(host.state) == 1
 
 
-def test_a_write_that_comes_too_late_is_undone(host):
-    """By an agent that was stopped right before it; the guard says so once."""
-    host.guard()
-
-    for _ in range(2):
-        host.node.host.set_limit(5000, 20000)
-        assert limit_ms(host) == pytest.approx(0.25)
-        host.watch.poll()
-        assert limit_ms(host) == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize("when", ["before the write", "after the write"])
 def test_an_instance_that_is_released_meanwhile_gets_what_was_found(host, monkeypatch, when):
     """A command that keeps the lock for long does not keep the guard from its work."""
@@ -165,64 +151,46 @@ def test_an_instance_that_is_released_meanwhile_gets_what_was_found(host, monkey
     assert host.place() == SLOW | FAST
 
 
-def move_meanwhile(host, monkeypatch, places):
-    """Begin on the fast cores and be moved, right after each write of a limit, to these places."""
-    host.move(FAST)
-    write, places = host.node.kernel.write, iter(places)
+def test_a_vcpu_that_is_moved_meanwhile_gets_the_limit_of_where_it_is(host, monkeypatch):
+    """Each poll tries a few times; then the other domains have their turn."""
+    write, places = host.node.kernel.write, [SLOW, FAST] * 5
 
     def moves(path, value, kept=None):
         write(path, value, kept)
-        if path.endswith(("cpu.max", "cpu.cfs_quota_us")):
-            host.move(next(places, host.place()))
+        if path.endswith(("cpu.max", "cpu.cfs_quota_us")) and places:
+            host.move(places.pop(0))
 
+    host.move(FAST)
+    host.reload()
     monkeypatch.setattr(kernel, "_write", moves)
 
-
-def test_a_vcpu_that_is_moved_before_the_write_gets_the_limit_of_where_it_is(host, monkeypatch):
-    """Not that of where it was when its affinity was read."""
-    move_meanwhile(host, monkeypatch, [SLOW])
-
     host.guard()
-
-    assert (host.place(), limit_ms(host)) == (SLOW, pytest.approx(0.5))
-
-
-def test_a_vcpu_that_never_stays_does_not_keep_the_guard(host, monkeypatch):
-    """Each poll tries a few times; the other domains have their turn."""
-    move_meanwhile(host, monkeypatch, itertools.cycle([SLOW, FAST]))
-    host.reload()
-
-    host.guard()
-
+    assert places
     assert host.weights()[OTHER] == 10
 
-
-POISONED = {
-    "cut": lambda text: text[:100],
-    "empty": lambda _text: "",
-    "number": lambda _text: "1",
-    "deep": lambda _text: "[" * 100_000,
-    "another": lambda _text: '{"version": 2}',
-    "cgroup": lambda text: re.sub(r'"version": [12], "allowed"', '"version": 3, "allowed"', text),
-    "infinite": lambda text: text.replace('"burst_us": 0', '"burst_us": Infinity'),
-    "period": lambda text: re.sub(r'"period_us": \d+', '"period_us": 0', text),
-    "pcpus": lambda text: re.sub(r'"allowed": \[', '"allowed": [1000000000000000000, ', text),
-    "process": lambda text: re.sub(r'"process": "[^"]*', r"\g<0>\\u0000", text),
-    "task": lambda text: re.sub(r'"task": "[^"]*', '"task": "/proc/1/task/x', text),
-}
+    for _ in range(3):
+        host.watch.poll()
+    assert places == []
+    assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.25))
 
 
-@pytest.mark.parametrize("poison", POISONED.values(), ids=POISONED)
-def test_a_damaged_record_does_not_affect_the_other_domains(host, capsys, poison):
-    """It is reported, kept as it is, and its domain is left alone."""
+def test_a_damaged_record_does_not_affect_the_other_domains(host, capsys):
+    """It is reported, kept as it is, and its domain is left alone. Nor does a missing folder."""
     path = host.state / record.FOLDER / f"{resource(NAME)}.json"
-    damaged = poison(path.read_text())
+    damaged = path.read_text()[:100]
     path.write_text(damaged)
+    folder, away = path.parent, path.parent.with_name("away")
+    folder.rename(away)
+    folder.touch()
     host.move(FAST)
     host.reload()
 
     assert host.guard() == (1.0, True)
-    host.watch.poll()
+    assert "records cannot be read: Not a directory" in capsys.readouterr().err
+    folder.unlink()
+    away.rename(folder)
+    for _ in range(2):
+        assert host.watch.poll() == (1.0, True)
 
     assert host.weights()[OTHER] == 10
     assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.5))
@@ -247,24 +215,16 @@ def test_a_fault_with_one_domain_does_not_affect_the_others(host, capsys, monkey
     assert capsys.readouterr().err.count(f"{NAME} cannot be guarded: ZeroDivisionError()") == 1
 
 
-def test_a_folder_of_records_that_cannot_be_read_does_not_end_the_guard(host, capsys):
-    """It is reported, and read again by the next poll."""
-    folder = host.state / record.FOLDER
-    folder.rename(folder.with_name("away"))
-    folder.touch()
-    host.reload()
-
-    assert host.guard() == (1.0, True)
-    assert "records cannot be read: Not a directory" in capsys.readouterr().err
-    folder.unlink()
-    folder.with_name("away").rename(folder)
-    host.watch.poll()
-
-    assert host.weights()[OTHER] == 10
-
-
-@pytest.mark.parametrize("place", [SLOW, FAST, {2}, SLOW | FAST, {1, 2}])
-@pytest.mark.parametrize("limit", [(5000, 20000), (10000, 20000), ("max", 100000)])
+@pytest.mark.parametrize(
+    ("place", "limit"),
+    [
+        (SLOW, ("max", 100000)),
+        (FAST, (10000, 20000)),
+        ({2}, (5000, 20000)),
+        (SLOW | FAST, (5000, 20000)),
+        ({1, 2}, ("max", 100000)),
+    ],
+)
 def test_a_half_finished_move_is_completed_or_undone(host, place, limit):
     """Whatever the agent had done when it died: one core type, and its limit."""
     host.node.host.set_limit(*limit)
@@ -301,11 +261,9 @@ def test_a_group_that_another_group_has_replaced_is_never_written(host):
     assert limit_ms(host) is None
 
 
-@pytest.mark.parametrize("until_s", ["null", "4e9", '"nonsense"', "NaN"])
-def test_what_is_paused_or_released_is_left_alone(host, until_s):
+def test_what_is_paused_or_released_is_left_alone(host):
     """Whatever an operator has done with it since."""
-    why = f'{{"why": "{WHY}", "until_s": {until_s}}}'
-    put(host.state / f"holds/{resource(NAME)}.json", why)
+    Pauses(host.state).pause(resource(NAME), WHY)
     host.reload()
     host.move({0, 2})
 
@@ -400,7 +358,7 @@ def test_release_restores_the_burst_that_was_found(host):
     put(host.node.host.burst(), 0)
     domain = record.load(host.state / record.FOLDER, resource(NAME))
     found = record.State(Bandwidth(30000, 50000), frozenset(SLOW), 3000)
-    domain = replace(domain, vcpus={0: replace(domain.vcpus[0], found=found)})
+    domain = replace(domain, vcpus={0: replace(domain.vcpus[0], original=found)})
 
     done = restore(domain, original)
 
@@ -421,36 +379,19 @@ def test_a_weight_that_is_not_amp_novas_is_not_written(host):
     assert host.weights() == DEFAULT
 
 
-def test_the_guard_imports_the_standard_library_only():
-    """Without site-packages, it loads of amp-nova only itself, and values and errors."""
-    code = (
-        "import sys; import amp_nova.guard.__main__ as m; "
-        "print(sorted(n for n in sys.modules if n.startswith('amp_nova') "
-        "and not n.startswith('amp_nova.guard') and n != 'amp_nova'))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-sSP", "-c", code],
-        env={"PYTHONPATH": str(Path(amp_nova.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ast.literal_eval(done.stdout) == [
-        "amp_nova.exceptions",
-        "amp_nova.model",
-        "amp_nova.model.bandwidth",
-        "amp_nova.model.cpu_weight",
-        "amp_nova.model.cpulist",
-    ]
-
-
 def test_the_program_ends_at_once_with_nothing_to_guard(tmp_path):
-    """Exit status 0; a folder that cannot be written is bad input."""
-    command = [sys.executable, "-m", "amp_nova.guard", "--state-path"]
-    there = subprocess.run([*command, tmp_path], timeout=60, check=False)
+    """Exit status 0; a folder that cannot be written is bad input. No site-packages are needed."""
+    command = [sys.executable, "-sSP", "-m", "amp_nova.guard", "--state-path"]
+    env = {"PYTHONPATH": str(Path(amp_nova.__file__).parents[1])}
+    there = subprocess.run([*command, tmp_path], env=env, timeout=60, check=False)
     (tmp_path / "file").touch()
     bad = subprocess.run(
-        [*command, tmp_path / "file/x"], timeout=60, check=False, capture_output=True, text=True
+        [*command, tmp_path / "file/x"],
+        env=env,
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
     )
 
     assert (there.returncode, bad.returncode) == (0, 2)

@@ -34,18 +34,6 @@ def clock(monkeypatch):
     return found
 
 
-def test_without_a_lease_nothing_may_be_written(tmp_path):
-    """Opening it does not take it, and leaves that of an earlier agent as it is."""
-    first = Lease(tmp_path, 10.0)
-    assert first.lost() == "the agent's lease has expired"
-    first.take()
-
-    second = Lease(tmp_path, 10.0)
-
-    assert second.lost()
-    assert lease.remaining_s(tmp_path) > 9.0
-
-
 def test_it_lasts_as_long_as_the_guard_believes(taken, tmp_path, clock):
     """Not longer, and a renewal cannot revive it: the guard may have acted."""
     clock.ahead_s = 9.9

@@ -35,15 +35,6 @@ def test_waiting_ends_and_names_the_holder(tmp_path):
     )
 
 
-def test_a_lock_that_is_given_up_in_time_is_taken(tmp_path):
-    """Without the whole wait."""
-    with (
-        subprocess.Popen(["flock", tmp_path / "cycle.lock", "sleep", "0.2"]),
-        locked(tmp_path, "cycle.lock", wait_s=60),
-    ):
-        pass
-
-
 def test_a_stopped_holder_is_said_to_be_stopped(tmp_path):
     """Ctrl-Z during a command: nothing else shows it."""
     lock, proc = tmp_path / "x", tmp_path / "proc"

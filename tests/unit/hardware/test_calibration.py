@@ -42,14 +42,6 @@ def test_the_interval_is_that_of_the_order_statistics(values, low, high, confide
     assert found.confidence_ratio == pytest.approx(confidence, abs=1e-4)
 
 
-def test_one_bad_round_does_not_move_the_coefficient():
-    """The median ignores a disturbed round, and the interval shows it."""
-    samples = rounds("slow", [1000] * 5) + rounds("fast", [2000, 2000, 600, 2000, 2000])
-    found = summary(samples)["fast"].coefficient
-
-    assert (found.value, found.low, found.high) == pytest.approx((2, 0.6, 2.02))
-
-
 def test_only_cpu_bound_kernels_make_the_coefficient():
     """The coefficient is the geometric mean of CPU-bound kernels; each kernel has its ratio."""
     samples = []

@@ -91,20 +91,16 @@ def test_vhost_workers_of_older_kernels_are_found_in_the_domains_group(node):
 
 
 def test_home_of_a_thread_follows_the_definition(node):
-    """emulatorpin or iothreadpin, otherwise the domain's cpuset."""
+    """emulatorpin or iothreadpin, otherwise the domain's cpuset; isolated pCPUs need a pin."""
+    (reading,) = node.io.read(topology(isolated=(3,)))
+    assert reading.threads[0].home == {0, 1, 2}
+
     node.thread("IO iothread1")
     node.thread("IO iothread2")
     tune = '<emulatorpin cpuset="0-2"/><iothreadpin iothread="2" cpuset="3"/>'
     node.define(cpuset="1-3", cputune=tune)
 
     assert node.kinds() == [("emulator", [0, 1, 2]), ("iothread", [1, 2, 3]), ("iothread", [3])]
-
-
-def test_isolated_pcpus_need_a_pin(node):
-    """As for vCPUs, they are used only by threads that are pinned to them."""
-    (reading,) = node.io.read(topology(isolated=(3,)))
-
-    assert reading.threads[0].home == frozenset({0, 1, 2})
 
 
 def test_new_vcpu_thread_is_never_moved(node):

@@ -74,8 +74,8 @@ def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypa
     agent.loop.cycle()
 
     first = seen[0]
-    assert first.vcpus[0].found == State(Bandwidth(30000, 50000), EVERYWHERE)
-    assert first.vcpus[1].found == State(None, EVERYWHERE)
+    assert first.vcpus[0].original == State(Bandwidth(30000, 50000), EVERYWHERE)
+    assert first.vcpus[1].original == State(None, EVERYWHERE)
     assert first.vcpus[0].inode == os.stat(node.host.group(NAME, "vcpu0")).st_ino
     assert (first.started, first.vcpus[0].started) == ("77", "77")
     assert [limit.cores for _, limit in first.vcpus[0].safe.limits] == [0.5, 0.25]
@@ -142,7 +142,7 @@ def test_limits_of_an_agent_without_records_are_not_taken_for_the_original(node,
 
     agent = start().cycled()
 
-    assert agent.recorded().vcpus[0].found == State(None, EVERYWHERE)
+    assert agent.recorded().vcpus[0].original == State(None, EVERYWHERE)
 
 
 def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start):
@@ -152,7 +152,7 @@ def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start
     agent = start().cycled()
 
     assert agent.recorded().vcpus[0].safe.limits == ()
-    assert agent.recorded().vcpus[0].found.bandwidth is None
+    assert agent.recorded().vcpus[0].original.bandwidth is None
 
 
 def test_the_pcpus_found_follow_the_definition(node, start):
@@ -162,7 +162,7 @@ def test_the_pcpus_found_follow_the_definition(node, start):
 
     agent.loop.cycle()
 
-    assert agent.recorded().vcpus[0].found.pcpus == {2, 3}
+    assert agent.recorded().vcpus[0].original.pcpus == {2, 3}
 
 
 @pytest.mark.parametrize("alive", [True, False])
@@ -185,7 +185,7 @@ def test_a_record_that_cannot_be_used_is_kept_beside_the_new_one(node, start, ca
     assert f"the record of {R} cannot be used: unsupported record version 9" in caplog.text
     assert (f"is kept as {kept}" in caplog.text) == alive
     assert second.recorded("other") == other
-    assert not alive or second.recorded().vcpus[0].found == State(None, EVERYWHERE)
+    assert not alive or second.recorded().vcpus[0].original == State(None, EVERYWHERE)
 
 
 def test_a_record_that_cannot_be_set_aside_is_not_overwritten(node, start, monkeypatch):
@@ -234,7 +234,7 @@ def test_another_process_is_recorded_anew(node, start, name):
     found = agent.recorded(name)
     assert (before.weight, before.safe_weight) == (100, 1000 if name == NAME else 10)
     assert found.started == "99"
-    assert [v.found.bandwidth for v in found.vcpus.values()][:1] == (
+    assert [v.original.bandwidth for v in found.vcpus.values()][:1] == (
         [Bandwidth(30000, 50000)] if name == NAME else []
     )
     assert (found.weight, found.safe_weight) == (300, before.safe_weight)

@@ -9,9 +9,8 @@ from amp_nova.guard.kernel import started
 from amp_nova.host import vcpu_threads
 from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import Counters
-from amp_nova.host.vcpu_threads import VcpuThreads
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import TIDS_FROM, FakeHost, descriptors, remove
+from tests.fakehost import TIDS_FROM, FakeHost, remove
 
 NAME = "instance-00000001"
 ALL = frozenset(range(8))
@@ -20,19 +19,6 @@ ALL = frozenset(range(8))
 def of(host, pid=4000):
     """The threads of a fake process."""
     return vcpu_threads.VcpuThreads(host.root, pid, mounts(host.root), Counters("none"))
-
-
-@pytest.mark.parametrize("comm", ["CPU {}/KVM", "CPU {}/TCG"])
-def test_vcpus_are_found_by_their_cgroups(host, comm):
-    """Which libvirt names in the same way, whether KVM or TCG runs them. Workers have none."""
-    host.start(vcpus=12, comm=comm)
-    for other in ("worker", "IO iothread1", "ALL CPUs/TCG", "vnc_worker", "my CPU 1/KVM"):
-        host.thread(4000, other, host.group(NAME, "emulator"))
-
-    found = of(host)
-
-    assert list(found.by_index) == list(range(12))
-    assert found.by_index[11].tid == host.tid(11)
 
 
 def test_a_thread_cannot_hide_or_pose_as_another_vcpu_by_its_name(host):
@@ -109,23 +95,6 @@ def test_start_time_is_read_behind_any_name(host):
     for task in (host.root / "proc/4000/task").iterdir():
         assert started(str(task)) == "4711"
     assert started(str(host.root / "proc/4000")) == "4711"
-
-
-@pytest.mark.parametrize("search", [VcpuThreads.rescan, VcpuThreads.follow])
-def test_vcpus_that_came_or_went_are_found(host, search):
-    """Descriptors of those that went are closed."""
-    host.start(vcpus=1)
-    found = of(host)
-    search(found)
-    before = descriptors()
-
-    host.plug(NAME, 1)
-    search(found)
-    assert list(found.by_index) == [0, 1]
-    host.unplug(NAME, 1)
-    search(found)
-    assert list(found.by_index) == [0]
-    assert descriptors() == before
 
 
 def test_group_that_moved_is_followed(host):

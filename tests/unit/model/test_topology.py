@@ -30,15 +30,6 @@ def test_only_type_is_shared_by_all():
     assert machine().only_type({99}) is None
 
 
-def test_the_position_of_a_core_type_is_its_rank():
-    """Slowest first, as in ``core_types``; several types have none."""
-    host = machine()
-
-    for position, core_type in enumerate(host.core_types):
-        assert host.position(host.pcpus_of(core_type.name)) == position
-    assert host.position(p.id for p in host.pcpus) is None
-
-
 def test_an_offline_type_keeps_its_coefficient():
     """Taking all slow cores offline does not change the coefficient of the fast ones."""
     topology = machine().with_online(frozenset({0, 1}))

@@ -80,25 +80,24 @@ def test_no_vcpu_is_placed_where_it_may_not_run(policy):
     assert places(policy, view(only)) == [1, 1, None]
 
 
-def test_pinned_maps_one_to_one_and_starts_over():
-    """vCPU i goes to pCPU i."""
-    assert places(PinnedPolicy(), view(3, 1, 2)) == [0, 1, 2]
-    assert places(PinnedPolicy(), view(7, 1, 2)) == [0, 1, 2, 0, 1, 2, 0]
+PINNED, ON_SLOW = {"pcpus": frozenset({0})}, {"last_pcpu": 2}
 
 
-def test_pinned_leaves_pinned_vcpus_alone():
-    """A vCPU that is on one pCPU stays there, and a new one goes to a free pCPU."""
-    pinned = {"pcpus": frozenset({0})}
-
-    assert places(PinnedPolicy(), view([pinned, {}], 1, 1)) == [None, 1]
-    assert places(PinnedPolicy(), view([{}, pinned], 1, 1)) == [1, None]
-
-
-def test_pinned_keeps_the_core_type_that_a_vcpu_is_on():
-    """vCPUs that started on a core type are pinned to one of its pCPUs, and choose first."""
-    started = {"last_pcpu": 2}
-
-    assert places(PinnedPolicy(), view([{}, {}, started, started], 2, 2)) == [0, 1, 2, 3]
-    assert places(PinnedPolicy(), view([started, started, started], 2, 2)) == [2, 3, 2]
-    # The pCPU that it ran on has gone offline.
-    assert places(PinnedPolicy(), view([{"last_pcpu": 9}], 2, 2)) == [0]
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (view(3, 1, 2), [0, 1, 2]),
+        (view(7, 1, 2), [0, 1, 2, 0, 1, 2, 0]),
+        # One that is on one pCPU stays there, and a new one goes to a free pCPU.
+        (view([PINNED, {}], 1, 1), [None, 1]),
+        (view([{}, PINNED], 1, 1), [1, None]),
+        # Those that started on a core type are pinned to one of its pCPUs, and choose first.
+        (view([{}, {}, ON_SLOW, ON_SLOW], 2, 2), [0, 1, 2, 3]),
+        (view([ON_SLOW] * 3, 2, 2), [2, 3, 2]),
+        # The pCPU that it ran on has gone offline.
+        (view([{"last_pcpu": 9}], 2, 2), [0]),
+    ],
+)
+def test_pinned_maps_one_to_one_and_starts_over(given, expected):
+    """vCPU i goes to pCPU i, unless it was somewhere already."""
+    assert places(PinnedPolicy(), given) == expected

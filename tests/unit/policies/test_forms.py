@@ -84,7 +84,7 @@ def test_saez2015_trusts_an_estimate_from_one_core_type(policy):
 def test_saez2015_aims_at_the_whole_unfairness_factor():
     """Ours keeps 5 % of it for what moves at intervals add."""
     guests = [guest(f"vm{i}", speed=s) for i, s in enumerate((4.0, 3.0, 2.0, 1.5))]
-    host = scenario(*guests, duration_s=600.0, fast=2, slow=2, coefficient=4.0)
+    host = scenario(*guests, duration_s=300.0, fast=2, slow=2, coefficient=4.0)
 
     ours = run(host, load_policy("acfs", unfairness_factor=1.3))
     theirs = run(host, load_policy("acfs", unfairness_factor=1.3, printed="3.1"))

@@ -81,7 +81,7 @@ def test_instances_come_and_go():
 def test_times_are_five_seconds_apart_and_end_after_ten_minutes():
     """However many cycles run, and also when the clock was set back."""
     found = History()
-    for second in range(2000):
+    for second in range(700):
         found = snapshot.advance(found, reports.cycle(instance(booked())), 1000.0 + second)
     assert len(found.times_s) == len(found.rows(RESOURCE)) <= SPAN_S / STEP_S + 2
     assert found.times_s[-1] - found.times_s[0] == pytest.approx(600.0, abs=5.0)
@@ -91,8 +91,7 @@ def test_times_are_five_seconds_apart_and_end_after_ten_minutes():
 
 
 def test_memory_is_bounded():
-    """Ten minutes of 400 instances take a few megabytes."""
-    cycle = reports.cycle(*(instance(booked(), name=f"vm-{i}") for i in range(400)))
-    found = after(*([cycle] * 200))
+    """Ten minutes of an instance take a few kilobytes."""
+    found = after(*([reports.cycle(instance(booked()))] * 200))
 
-    assert sum(sys.getsizeof(values) for values in found.values.values()) < 2e6
+    assert sum(sys.getsizeof(values) for values in found.values.values()) < 5000

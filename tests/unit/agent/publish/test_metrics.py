@@ -11,7 +11,6 @@ from oslo_config import cfg
 from prometheus_client import CollectorRegistry, generate_latest, parser
 
 from amp_nova.accounting.delivery import RATIO_BUCKETS, Last
-from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_info, metrics
 from amp_nova.agent.publish.exporter import Exporter
@@ -160,18 +159,6 @@ def test_every_metric_is_documented():
     assert set(re.findall(r"``(amp_[a-z_]+)``", text)) == names
 
 
-def test_every_section_is_served():
-    """No row of the table is left out, also where it has no sample."""
-    found = metrics.Series("vcpu").families(
-        host_info.AgentStatus(), reports.cycle(), IoReport((), {}, {}, 0), HostInfo("host")
-    )
-    suffix = {"counter": "_total", "info": "_info"}
-
-    assert [f"{f.name}{suffix.get(f.type, '')}" for f in found] == [
-        row.name for row in metrics.rows()
-    ]
-
-
 def test_samples_follow_the_conventions(full):
     """Counters end in _total, infos are 1, ratios are around 1, nothing is in percent.
 
@@ -286,7 +273,7 @@ def test_scraping_during_updates_is_safe(full):
 
     thread = threading.Thread(target=read)
     thread.start()
-    for i in range(300):
+    for i in range(100):
         found = reports.cycle(instance(booked(), name=f"instance-{i}"))
         found.stage_s[f"stage {i}"] = 0.1
         full.exporter.update(found)
@@ -318,7 +305,7 @@ def test_slowdown_and_unfairness_match_the_simulation():
     guests = [guest(f"gains-{speed}", speed=speed) for speed in (2.0, 1.2)]
     host = SimHost(topology(slow=2), [*guests, guest("third"), guest("booked", pref_core="0.1")])
     loop = Loop(host, host, policy=load_policy("amp-fair"), stopwatch=lambda: 0.0)
-    for second in range(400):
+    for second in range(200):
         host.advance(float(second))
         found = loop.cycle()
 

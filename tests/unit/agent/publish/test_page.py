@@ -143,7 +143,10 @@ def test_over_booking_is_said_in_words_and_shown_by_cause():
 
 
 def test_the_dashed_line_of_the_booking_is_drawn_over_the_solid_one():
-    """Or one would not see it where all is delivered; each area is drawn before the lower ones."""
+    """Or one would not see it where all is delivered; each area is drawn before the lower ones.
+
+    What is not known is a gap, and not a line at nothing.
+    """
     rows = [[0.5, 0.4, 5.0, *[0.01] * len(CAUSES)]] * 2
     svg, top = chart("it", [0.0, 1.0], rows), 1.05 * 0.5
 
@@ -156,6 +159,10 @@ def test_the_dashed_line_of_the_booking_is_drawn_over_the_solid_one():
     level = f"{HEIGHT * (1 - 0.4 / top):.0f}"
     assert f'd="M0 {level}H{WIDTH}V{HEIGHT}H0Z"' in svg
     assert f'd="M0 {level}H{WIDTH}"' in svg
+
+    rows = [[0.5, got, 5.0, *[0.0] * len(CAUSES)] for got in (0.4, float("nan"), 0.3)]
+    svg = chart("it", [0.0, 0.5, 1.0], rows)
+    assert re.search('class="delivered" d="M0 [0-9]+M600 [0-9]+"', svg)
 
 
 @pytest.mark.parametrize(
@@ -178,14 +185,6 @@ def test_causes_differ_for_colour_blind_people(seen):
 
     for one, other in itertools.combinations(CAUSES, 2):
         assert math.dist(colours[one], colours[other]) > 0.2, (one, other)
-
-
-def test_what_is_not_known_is_a_gap():
-    """Not a line at nothing."""
-    rows = [[0.5, got, 5.0, *[0.0] * len(CAUSES)] for got in (0.4, float("nan"), 0.3)]
-    svg = chart("it", [0.0, 0.5, 1.0], rows)
-
-    assert re.search('class="delivered" d="M0 [0-9]+M600 [0-9]+"', svg)
 
 
 @pytest.mark.parametrize(

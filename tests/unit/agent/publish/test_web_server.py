@@ -91,23 +91,21 @@ def test_a_route_is_served_and_others_are_named(caplog):
     assert post.startswith(b"HTTP/1.1 405 ")
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
+def test_garbage_is_survived(caplog):
+    """Whatever a client sends, the next one is served, and no traceback is logged."""
+    garbage = [
         b"\r\n\r\n",
         b"GET\r\n\r\n",
         b"\x00\xff" * 100 + b"\r\n\r\n",
         b"GET /" + b"x" * 100_000,
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 10_000,
         b"GET /hello HTTP/9.9\r\n" + b"no colon\r\n:\r\n\r\n",
-    ],
-)
-def test_garbage_is_survived(sent, caplog):
-    """Whatever a client sends, the next one is served, and no traceback is logged."""
+    ]
     with serving({"/hello": hello}) as url:
-        with contextlib.suppress(OSError):
-            raw(url, sent, shut=True)
-        assert get(f"{url}/hello")[0] == 200
+        for sent in garbage:
+            with contextlib.suppress(OSError):
+                raw(url, sent, shut=True)
+            assert get(f"{url}/hello")[0] == 200, sent[:40]
     assert "Traceback" not in caplog.text
 
 
@@ -129,11 +127,13 @@ def test_a_slow_client_is_cut_off(monkeypatch, pause_s):
     assert sent < 400
 
 
-@pytest.mark.fault("8,000 idle connections to the exporter", "a client is answered")
-def test_eight_thousand_idle_connections_do_no_harm():
-    """A scrape is answered while they are held, and no descriptor stays behind."""
+def test_two_thousand_idle_connections_do_no_harm():
+    """A scrape is answered while they are held, and no descriptor stays behind.
+
+    They are more than wait to be accepted; ``test_faults_kernel.py`` opens 8,000.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 8000
+    wanted = 2000
     if hard < wanted + 500:
         pytest.skip(f"this process may open {hard} files only")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted + 500), hard))

@@ -1,7 +1,5 @@
 """The policy is asked once an interval, and not trusted."""
 
-from dataclasses import replace
-
 import pytest
 
 from amp_nova.agent.state.policy_runner import FAULTS_MAX
@@ -99,17 +97,6 @@ def test_what_a_policy_sees(host):
     assert second.free_cores == {0: 1.0, 1: 1.0, 2: 0.25}
 
 
-def test_bookings_of_instructions_per_second_take_capacity_too(host):
-    """Their nominal part of the pCPU they were packed onto, as in the packing."""
-    types = tuple(replace(t, nominal_ips=2e9 * t.coefficient) for t in host.topology.core_types)
-    host.topology = replace(host.topology, core_types=types)
-    host.add("counted", {"ips": "500M"})
-    policy = Answer()
-    Runner(policy, 1.0).cycle(host)
-
-    assert policy.views[0].free_cores == {0: 0.75, 1: 1.0, 2: 0.25}
-
-
 def test_what_must_not_be_touched_is_not_shown(host):
     """Nor can it be placed; its room is kept if it is booked."""
     policy = Answer()
@@ -135,13 +122,11 @@ BAD = [
     None.__class__,
     7,
     [KEY],
-    {("stranger", 0): frozenset({0})},
-    {"vm": frozenset({0})},
-    {None: frozenset({0}), KEY: frozenset({0})},
+    {("stranger", 0): frozenset({0}), KEY: frozenset({0})},
+    {None: frozenset({0})},
     {("booked", 0): frozenset({0})},
     {KEY: frozenset()},
     {KEY: frozenset({9})},
-    {KEY: None},
     {KEY: 2},
     {KEY: "2"},
     {KEY: [1.5]},
@@ -159,12 +144,8 @@ def test_a_bad_plan_is_not_applied(host, answer, caplog):
     assert "policy answer returned an invalid plan" in caplog.text
 
 
-def test_offline_pcpus_and_other_core_types_are_refused(host):
-    """A plan may use what is online, and stays on the core type of the instance's flavor."""
-    host.unplug_pcpus(2)
-    runner = Runner(Answer({KEY: frozenset({2})}), 1.0)
-    assert runner.cycle(host) == []
-
+def test_other_core_types_are_refused():
+    """A plan stays on the core type of the instance's flavor."""
     host = hosts.FakeHost()
     host.add("vm", {"core_type": "slow"})
     policy = Answer({KEY: frozenset({2})})

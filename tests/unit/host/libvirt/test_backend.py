@@ -175,26 +175,6 @@ def test_release_puts_libvirts_values_back(node):
     assert node.see().vcpus[0].pcpus == {2, 3}
 
 
-def test_a_later_agent_goes_by_the_mark(node):
-    """What an agent before it, or on another host, set is amp-nova's to change and to undo."""
-    pin = '<a:pin vcpu="0" cpuset="3"/>'
-    text = f'<a:tuning xmlns:a="{MARK_URI}" quota="yes" shares="yes">{pin}</a:tuning>'
-    tuned = (
-        "<shares>8192</shares><period>20000</period><quota>5000</quota>"
-        '<vcpupin vcpu="0" cpuset="3"/>'
-    )
-    node.start(vcpus=1, metadata=text, cputune=tuned, cpuset="0-3")
-    node.host.kernel.affinity[node.host.tid(0)] = {3}
-
-    seen = node.see()
-
-    assert not seen.domain.limited_elsewhere
-    assert seen.vcpus[0].allowed == {0, 1, 2, 3}
-    assert apply(node, (0, Step(bandwidth=LIMIT))) == Outcome()
-    assert node.release() == []
-    assert node.libvirt.handle.made("pin") == [(0, (True,) * 4)]
-
-
 def test_a_refusal_of_libvirt_is_a_failure(running):
     """In libvirt's words, counted apart."""
     running.libvirt.handle.error = HypervisorUnavailable("libvirt at test: access denied")
@@ -228,15 +208,7 @@ def test_a_burst_is_reported(node):
 
     failure = apply(node, (0, Step(bandwidth=LIMIT))).failures[R, 0]
 
-    assert failure.message == "vCPU 0: it has a burst of 2000 us, which libvirt cannot end"
-
-
-def test_a_second_weight_is_marked_once(running):
-    """The mark says that the shares of the definition are amp-nova's, whatever they are."""
-    assert apply(running, weight=10) == apply(running, weight=1000) == Outcome()
-
-    assert running.libvirt.handle.made("mark") == [Mark(shares=True)]
-    assert len(running.libvirt.handle.made("tune")) == 2
+    assert failure.message == "vCPU 0: it has a burst of 2000 us, which libvirt cannot clear"
 
 
 def test_a_change_that_libvirt_makes_late_stays_marked(running, monkeypatch):

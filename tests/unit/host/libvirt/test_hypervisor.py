@@ -415,16 +415,6 @@ def test_a_late_change_is_waited_for_before_the_next_one(daemon, monkeypatch):
     assert done == ["first", "third"]
 
 
-def test_no_change_begins_in_a_cycle_that_has_no_time_left(daemon, monkeypatch):
-    """It is made in the next one, instead of piling up."""
-    found = writable(daemon, monkeypatch)
-    found.limit_wait(0.0)
-    found.domains()
-
-    with pytest.raises(HypervisorUnavailable, match="continuing with the next cycle"):
-        write(found)
-
-
 def test_changes_go_through_the_present_connection(daemon, monkeypatch):
     """After libvirt was restarted, a domain's handle is a new one."""
     found, handles = writable(daemon, monkeypatch), []
@@ -439,13 +429,18 @@ def test_changes_go_through_the_present_connection(daemon, monkeypatch):
     assert handles == [new] != [old]
 
 
-def test_a_domain_that_is_gone_cannot_be_changed(daemon, monkeypatch):
-    """The reason is one sentence."""
+def test_what_cannot_be_changed_now_has_a_reason_in_one_sentence(daemon, monkeypatch):
+    """A domain that is gone; and a cycle without time left, instead of piling up changes."""
     found = writable(daemon, monkeypatch)
+    found.limit_wait(0.0)
+    found.domains()
+    with pytest.raises(HypervisorUnavailable, match="continuing with the next cycle"):
+        write(found)
+
+    found.limit_wait(30.0)
     del daemon.domains[0]
     found._on_change(resource("one"))
     found.domains()
-
     with pytest.raises(HypervisorUnavailable, match="no longer lists its domain"):
         write(found)
 

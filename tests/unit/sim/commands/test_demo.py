@@ -45,7 +45,7 @@ def test_the_same_for_programs(amp_nova):
     status, out, _ = amp_nova("demo", "--fast", "--format", "json")
     found = json.loads(out)
 
-    assert (status, found["held"], found["moves"]) == (0, True, 2)
+    assert (status, found["delivered"], found["moves"]) == (0, True, 2)
     assert found["error_ratio"] <= 1e-6
     moved = [found["vcpus"][vcpu]["with"]["core_type"] for vcpu in ("web-1/0", "db/1")]
     assert moved == ["slow", "fast"]

@@ -181,7 +181,7 @@ def test_an_instance_that_comes_later_sleeps_before(tmp_path):
     assert workloads["stays"]["utilization"] == 1.0
     assert [p["utilization"] for p in workloads["goes"]["phases"]] == [1.0, 0.0]
     assert workloads["comes"]["phases"][0] == {"for_s": 10.0, "utilization": 0.0}
-    assert "comes: it was not there all the time" in text
+    assert "comes: it existed for only a part of the recording" in text
     assert loaded(tmp_path, text).duration_s == 20.0
 
 
@@ -295,7 +295,7 @@ def test_phases_last_as_long_and_want_as_much_as_the_buckets(given_buckets, most
 
     assert len(found) <= most
     assert sum(p.for_s for p in found) == pytest.approx(sum(b.length_s for b in given_buckets))
-    if all(b.known_s for b in given_buckets):
+    if all(b.observed_s for b in given_buckets):
         wanted_s = sum(p.for_s * p.demand_ratio for p in found)
         assert wanted_s == pytest.approx(sum(b.demand_s for b in given_buckets))
 
