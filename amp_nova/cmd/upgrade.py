@@ -139,7 +139,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     upgradecheck.CONF = conf  # where ``--json`` is read, as by oslo.upgradecheck's own main
     code: int = Checks(conf.config_file, conf.config_dir).check()
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

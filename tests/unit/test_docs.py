@@ -1,12 +1,17 @@
 """What the documentation says about the repository is true."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from amp_nova.cmd import cli
 from tests import documented
 from tests.documented import PAGES, ROOT
 
@@ -29,8 +34,8 @@ TESTED = re.compile(
     r"(\$ )?amp-nova(-agent|-status)? |openstack (?!rating|optimize)"
     r"|\. \.minicloud/|(VM_ACCEL=kvm|SUITE=trixie) tools/"
 )
-"""``test_examples`` runs or parses these, ``tests/e2e/test_documented.py`` runs those of
-``openstack``, and what is below ``tools`` is run with the tests that it is for."""
+"""Tests below run or parse these, ``tests/e2e/test_documented.py`` runs those of ``openstack``, and
+what is below ``tools`` is run with the tests that it is for."""
 
 
 def unmarked(block):
@@ -55,19 +60,45 @@ def test_an_unmarked_command_is_noticed():
     assert len([*documented.blocks()]) > 20
 
 
-def openstack_amp():
-    """The documented commands of the plugin, without remarks."""
-    return sorted(
-        {
-            command
-            for block in documented.blocks()
-            for command in block.commands
-            if command.startswith("openstack amp ")
-        }
+def examples(start):
+    """The documented commands that begin so."""
+    found = (command for block in documented.blocks() for command in block.commands)
+    return sorted({command for command in found if command.startswith(start)})
+
+
+def shown():
+    """Those that begin with ``$``: their output follows, without pipes."""
+    line = re.compile(r"^ +\$ (amp-nova [^|>\n]*)", re.MULTILINE)
+    return sorted({found.strip() for page in PAGES for found in line.findall(page.read_text())})
+
+
+@pytest.mark.parametrize("line", shown())
+def test_an_example_that_runs_anywhere_runs(line):
+    """From the root of the checkout, without root or a hypervisor, exit status 0."""
+    bin_ = Path(sys.executable).parent
+    done = subprocess.run(
+        shlex.split(line),
+        cwd=ROOT,
+        env=os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
 
-@pytest.mark.parametrize("command", openstack_amp())
+
+@pytest.mark.parametrize("line", examples("amp-nova "))
+def test_every_other_example_is_accepted(line):
+    """It needs an agent, root or a cloud; the command and its options exist."""
+    app, typed = cli.App(), re.split("[|>]", line)[0]
+    command, name, words = app.command_manager.find_command(shlex.split(typed, comments=True)[1:])
+
+    assert command(app, None, cmd_name=name).get_parser(name).parse_args(words)
+
+
+@pytest.mark.parametrize("command", examples("openstack amp "))
 def test_every_command_of_the_openstack_client_is_accepted(command):
     """By the parser of the class that the entry point names."""
     words = shlex.split(command, comments=True)[1:]
@@ -77,3 +108,9 @@ def test_every_command_of_the_openstack_client_is_accepted(command):
     parser = entries[name].load()(SimpleNamespace(), None).get_parser(" ".join(words[:3]))
 
     parser.parse_args(words[3:])
+
+
+def test_there_are_examples():
+    """The pattern finds some of each kind."""
+    assert "amp-nova topology" in examples("amp-nova ")
+    assert len(shown()) >= 2

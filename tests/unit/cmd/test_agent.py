@@ -169,7 +169,6 @@ def test_second_agent_cannot_run_now(node, run, tmp_path, arguments):
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
-        ({"cycle_s": "x"}, "[agent] cycle_s = x is not allowed: could not convert string to"),
         ({"policy": "amp-most"}, "no policy 'amp-most' is installed"),
         ({"state_path": "/proc/self/x"}, "[agent] state_path /proc/self/x cannot be written"),
     ],
@@ -192,92 +191,76 @@ def machine(tmp_path):
     return trees.write(tmp_path / "machine", machines.intel_hybrid(pmus=True))
 
 
-def own(config, machine, **agent):
+def own(config, machine, more="", **agent):
     """A configuration with a machine's files and libvirt's test driver."""
     path = config(libvirt_uri="test:///default", **agent)
     with path.open("a") as file:
-        file.write(f"[topology]\nroot = {machine}\ncalibration_file =\n")
+        file.write(f"[topology]\nroot = {machine}\ncalibration_file =\n{more}\n")
+    path.chmod(0o640)
     return path
 
 
-def test_real_libvirt_binding_is_driven_once(config, machine):
+def test_real_libvirt_binding_is_driven_once(config, machine, tmp_path):
     """The domain of libvirt's test driver has no QEMU process, which the agent reports.
 
     The firmware declares the machine's coefficient, and nobody measured what its siblings cost:
-    those are warnings on standard error.
+    those are warnings on standard error. The log goes to the file that is named.
     """
-    path = own(config, machine, libvirt_run_path=machine)
+    log = tmp_path / "agent.log"
+    path = own(config, machine, f"[DEFAULT]\nlog_file = {log}", libvirt_run_path=machine)
 
-    status, out, err = real("--config-file", path, "--once")
+    status, out, err = real("--config-file", path, "--once", "--debug")
 
     assert status == 0
     declared, unmeasured = err.splitlines()
     assert declared.startswith("amp-nova-agent: warning: the coefficient of p-core is declared by")
     assert "what a busy sibling costs on p-core" in unmeasured
     assert out.startswith("nothing to change\ntest: its threads cannot be read: ")
-
-
-def refused(path, forbid=""):
-    """The one sentence with which the agent does not start: bad input."""
-    status, out, err = real("--config-file", path, "--once", forbid=forbid)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    return err
-
-
-def test_an_invalid_bus_is_one_sentence(config, machine):
-    """Without further output of the bus's libraries."""
-    path = own(config, machine)
-    path.write_text(f"{path.read_text()}[reports]\ntransport_url = x\n")
-    path.chmod(0o640)
-
-    assert refused(path).startswith("amp-nova-agent: [reports] transport_url is not valid: ")
-
-
-def test_libvirt_out_of_reach_is_one_sentence(config, machine):
-    """--once does not retry, and the message names the URI."""
-    path = own(config, machine)
-    uri = "qemu+unix:///system?socket=/no/such"
-    path.write_text(path.read_text().replace("test:///default", uri))
-
-    assert refused(path).startswith(f"amp-nova-agent: libvirt at {uri}: ")
+    assert " INFO " in log.read_text()
 
 
 def test_missing_libvirt_binding_is_one_sentence(config, machine):
     """The message says what to install."""
-    err = refused(own(config, machine), forbid="libvirt")
+    path = own(config, machine)
 
+    status, out, err = real("--config-file", path, "--once", forbid="libvirt")
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("amp-nova-agent: libvirt's Python binding cannot be loaded (")
     assert err.endswith("): install amp-nova[agent]\n")
+
+
+def test_the_agent_is_a_module():
+    """``python -m amp_nova.cmd.agent`` runs it, as the build of the Debian package does."""
+    command = [sys.executable, "-m", "amp_nova.cmd.agent", "--nonesuch"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+NOBODY = "qemu+unix:///system?socket=/no/such"
 
 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("debug = perhaps", "the configuration cannot be read: argument --debug: Invalid Boolean"),
-        ("log_file = /not/there/agent.log", "logging cannot be set up from [DEFAULT]"),
+        ("[reports]\ntransport_url = x", "[reports] transport_url is not valid: "),
+        (f"[agent]\nlibvirt_uri = {NOBODY}", f"libvirt at {NOBODY}: "),
+        (
+            "[DEFAULT]\ndebug = perhaps",
+            "the configuration cannot be read: argument --debug: Invalid Boolean",
+        ),
+        ("[DEFAULT]\nlog_file = /not/there/agent.log", "logging cannot be set up from [DEFAULT]"),
     ],
+    ids=["bus", "libvirt", "debug", "log file"],
 )
-def test_a_bad_way_to_log_is_bad_input(tmp_path, lines, said):
-    """Exit status 2 and one sentence."""
-    (tmp_path / "amp-nova.conf").write_text(f"[DEFAULT]\n{lines}\n")
+def test_what_cannot_be_used_is_one_sentence(config, machine, capfd, lines, said):
+    """Exit status 2 at once: --once does not retry, and the libraries print nothing else."""
+    path = own(config, machine, lines)
 
-    status, out, err = real("--config-file", tmp_path / "amp-nova.conf", "--once")
+    status = main(["--config-file", str(path), "--once"])
 
-    assert (status, out) == (2, "")
-    assert said in err.splitlines()[-1]
-    assert "Traceback" not in err
-
-
-def test_the_log_goes_where_the_configuration_says(tmp_path):
-    """To a file if one is named, in the format of OpenStack's services; otherwise to stderr."""
-    config = tmp_path / "amp-nova.conf"
-    common = f"[agent]\nstate_path = {tmp_path}\nlibvirt_uri = test:///default\n"
-    config.write_text(f"[DEFAULT]\nlog_file = {tmp_path}/agent.log\n{common}")
-
-    _, _, to_file = real("--config-file", config, "--once", "--debug")
-    config.write_text(common)
-    _, _, to_stderr = real("--config-file", config, "--once", "--debug")
-
-    assert " INFO " in (tmp_path / "agent.log").read_text()
-    assert " INFO " not in to_file
-    assert " INFO " in to_stderr
+    out, err = capfd.readouterr()
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"amp-nova-agent: {said}")

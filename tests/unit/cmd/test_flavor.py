@@ -1,8 +1,6 @@
 """``amp-nova flavor check`` as a user sees it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -62,7 +60,6 @@ def test_reference_ips_converts(check):
     [
         (["amp:burst_s=2"], "amp:burst_s has no effect without a booking"),
         (["amp:pref_core=1000"], "no core gives more than 100 reference cores"),
-        (["amp:ips=5T", "--reference-ips=1G"], "no core gives more than 100 reference cores"),
         (["amp:ips=1G"], "amp:ips claims nothing in Placement without --reference-ips"),
         (
             ["amp:pref_core=0.5", "resources_AMP:CUSTOM_AMP_MREFCORE=4000"],
@@ -146,20 +143,14 @@ def test_a_booking_excludes_dedicated_cpus(check, own):
         (["a\nb"], "extra spec 'a b' is not allowed"),
         (["amp:ips=1G", "amp:ips=2G"], "extra spec amp:ips is given twice: remove one"),
         (["amp:pref_core.9999=1"], "vCPU 9999 is named: use 0 to 4095"),
-        (["amp:pref_core.1=1", "--vcpus=1"], "use 0 to 0"),
-        (["amp:pref_core=0"], "amp:pref_core='0' is not allowed: give a decimal above 0"),
         (["amp:core_type=\udcff"], r"'\udcff'"),
-        (["amp:pref_core=1", "quota:cpu_quota=5"], "keep one of them"),
         (["amp:x=1", "--vcpus=0"], "'0' is not a whole number from 1 to 4096"),
-        (["amp:x=1", "--vcpus=1.5"], "'1.5' is not a whole number"),
         (["amp:x=1", "--vcpus=٣"], "is not a whole number"),
         (["amp:x=1", "--vcpus=4097"], "'4097' is not a whole number"),
-        (["amp:x=1", "--vcpus=" + "9" * 5000], "is not a whole number"),
         (
             ["amp:ips=1", "--reference-ips=fast"],
             "--reference-ips: 'fast' is not a decimal from 1",
         ),
-        (["amp:ips=1", "--reference-ips=0"], "'0' is not a decimal"),
         ([], "KEY=VALUE"),
     ],
 )
@@ -180,13 +171,3 @@ def test_help_has_an_example_and_the_grammar(check):
     assert status == 0
     assert "amp-nova flavor check --vcpus 2" in out
     assert "amp:pref_core[.N]" in out
-
-
-@pytest.mark.parametrize("module", ["cli", "agent"])
-def test_a_command_is_a_module(module):
-    """``python -m amp_nova.cmd.cli`` runs ``amp-nova``."""
-    command = [sys.executable, "-m", f"amp_nova.cmd.{module}", "--nonesuch"]
-
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -23,9 +23,9 @@ def doing(vcpus=1, name="vm", specs=None, **workload):
     return replace(guest(name, vcpus, **(specs or {})), workload=Workload(BUSY, **workload))
 
 
-def differing(*each, vcpus=None):
-    """A guest of one vCPU for each workload, or of more, which do as the last one."""
-    return replace(doing(vcpus or len(each)), workload=Workload(BUSY, vcpus=each))
+def differing(*each):
+    """A guest of one vCPU for each workload."""
+    return replace(doing(len(each)), workload=Workload(BUSY, vcpus=each))
 
 
 def outcome(made, duration_s, slow=0, fast=0):
@@ -39,29 +39,6 @@ def on_slow(made, duration_s):
     """The result of a guest alone on slow cores."""
     one = scenario(made, duration_s=duration_s, fast=0, slow=len(made.booking.vcpus))
     return run(one).vms["vm"]
-
-
-def test_every_vcpu_has_its_own_speed_and_demand():
-    """On slow cores: 1, a quarter of the time, and the last entry again for the third vCPU."""
-    made = differing(Workload(BUSY), Workload((Phase((1.0, 1.5), 0.25),)), vcpus=3)
-
-    found = outcome(made, 100.0)
-
-    assert [m.progress_ref_s for m in found.meters] == pytest.approx([100.0, 25.0, 25.0], rel=1e-3)
-    assert found.speed == pytest.approx(0.5, rel=1e-3)
-
-
-def test_alone_the_serial_section_has_the_fast_core():
-    """0.1 s of work at speed 2, then four vCPUs take turns on one fast and three slow cores."""
-    made = differing(
-        Workload(BUSY, barrier_ref_s=(0.1, 0.1)), Workload(BUSY, barrier_ref_s=(0.0, 0.1)), vcpus=4
-    )
-    round_s = 0.1 / 2 + 0.1 / ((2 + 3) / 4)
-
-    found = outcome(made, 1000 * round_s, fast=1, slow=3)
-
-    assert found.alone == pytest.approx((0.2 + 3 * 0.1) / 4 / round_s)
-    assert found.alone_slowest == pytest.approx((0.2 + 3 * 0.1) / 4 / 0.2, rel=1e-3)
 
 
 def test_barriers_without_work_for_anybody_cost_no_time():
@@ -149,20 +126,19 @@ def test_a_refill_delays_the_end_of_work():
     assert host.outcome("vm").completion_s == pytest.approx(1.0 + 2 * (0.5 + 4.0))
 
 
-@pytest.mark.parametrize("overlap", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("computing", [0.2e-9, 1e-9, 3e-9])
-def test_time_per_byte(overlap, computing):
-    """``max(a, b) + (1 - o) min(a, b)`` for a line of 1 GB/s."""
-    found = on_slow(doing(io=Io(computing, 1e9, overlap)), 60.0)
+def test_time_per_byte(computing):
+    """``max(a, b) + (1 - o) min(a, b)`` for a line of 1 GB/s; o = 0 and 1: ``transfers.yaml``."""
+    found = on_slow(doing(io=Io(computing, 1e9, overlap_ratio=0.5)), 60.0)
 
-    byte_s = max(1e-9, computing) + (1.0 - overlap) * min(1e-9, computing)
+    byte_s = max(1e-9, computing) + 0.5 * min(1e-9, computing)
     assert found.io_bytes_s == pytest.approx(1.0 / byte_s, rel=2e-3)
     assert found.combined_usage_ratio == pytest.approx((computing + 1e-9) / byte_s, rel=2e-3)
 
 
 @pytest.mark.parametrize(
     ("overlap", "computing"),
-    [(0.0, 0.2e-9), (0.0, 3e-9), (0.5, 0.2e-9), (0.5, 1e-9), (1.0, 1e-9), (1.0, 3e-9)],
+    [(0.0, 0.2e-9), (0.0, 3e-9), (0.5, 0.2e-9), (1.0, 3e-9)],
 )
 def test_slow_cores_keep_at_least_what_the_agent_says(overlap, computing):
     """What it says from the CPU time on a fast core; without overlap it is exactly that."""
@@ -196,13 +172,12 @@ def test_latency_grows_where_requests_arrive_faster_than_they_are_served():
     assert found.latency_p99_s == pytest.approx(0.1 + 0.1 * math.ceil(0.99 * 499))
 
 
-@pytest.mark.parametrize("per_s", [2.0, 5.0])
-def test_a_queue_with_one_server_is_m_m_1(per_s):
+def test_a_queue_with_one_server_is_m_m_1():
     """Latency is exponential with the rate at which service is faster than arrivals."""
-    found = outcome(doing(requests=Requests(per_s, 0.1)), 6000.0).latencies_s
+    found = outcome(doing(requests=Requests(2.0, 0.1)), 6000.0).latencies_s
 
     for ratio in (0.5, 0.95, 0.99):
-        expected = -math.log(1.0 - ratio) / (10.0 - per_s)
+        expected = -math.log(1.0 - ratio) / (10.0 - 2.0)
         assert percentile(found, ratio) == pytest.approx(expected, rel=0.08)
 
 
@@ -211,15 +186,6 @@ def test_two_servers_are_m_m_2():
     found = outcome(doing(2, requests=Requests(10.0, 0.1)), 1000.0).latencies_s
 
     assert sum(found) / len(found) == pytest.approx(0.1 / (1.0 - 0.5**2), rel=0.03)
-
-
-def test_a_booking_that_halves_the_speed_shows_in_the_tail():
-    """The same arrivals: at half the speed M/M/1 has 10 - 2 and 5 - 2 to spare, 8 / 3 as slow."""
-    whole = on_slow(doing(requests=Requests(2.0, 0.1)), 1500.0)
-    half = on_slow(doing(requests=Requests(2.0, 0.1), specs={"pref_core": "0.5"}), 1500.0)
-
-    assert abs(half.requests_completed - whole.requests_completed) < 3
-    assert half.latency_p99_s / whole.latency_p99_s == pytest.approx(8 / 3, rel=0.15)
 
 
 def test_a_policy_makes_nobody_wait_where_cores_have_time_to_spare():

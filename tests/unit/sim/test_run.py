@@ -41,17 +41,6 @@ def test_the_result_has_the_keys_of_the_contract():
     assert result["vms"]["b"]["delivered_ratio"] == 1.0
 
 
-def test_speeds_give_throughput_slowdown_asp_and_unfairness():
-    """One on the fast core at 2.0, one on the slow core, both of speedup 2."""
-    result = run(scenario(guest("a"), guest("b"), policy="pinned"))
-
-    assert result.throughput == pytest.approx(1.5)
-    assert result.asp == pytest.approx(1.0)
-    assert result.unfairness == pytest.approx(2.0)
-    assert [v.slowdown for v in result.vms.values()] == pytest.approx([1.0, 2.0])
-    assert result.fast_idle_ratio == pytest.approx(0.0)
-
-
 def test_a_guest_is_compared_with_itself_alone():
     """Sleeping half the time or having little work does not count as slowdown."""
     result = run(scenario(guest("half", utilization=0.5), guest("done", work=5.0), fast=2, slow=0))
@@ -98,10 +87,3 @@ def test_without_enforcement_bookings_depend_on_the_core():
     result = run(replace(scenario(*twins), agent=Settings(Terms(enforce=False))))
 
     assert [v.delivered_ratio for v in result.vms.values()] == pytest.approx([4.0, 2.0])
-
-
-def test_an_ips_booking_in_refcores_needs_a_reference():
-    """Without the Ips of the reference core it is kept, but unknown in reference cores."""
-    made = scenario(guest(ips="1G"))
-    assert run(made).vms["vm"].booked_refcores is None
-    assert run(made).vms["vm"].delivered_ratio == pytest.approx(1.0, abs=0.01)

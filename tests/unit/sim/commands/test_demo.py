@@ -9,22 +9,10 @@ import urllib.request
 
 import pytest
 
-from amp_nova.sim.commands.show import Show, Verdict
+from amp_nova.sim.commands.show import Verdict
 from tests.unit.sim.commands.refusals import refused
 
 PROGRAM = "import sys; from amp_nova.cmd.cli import main; sys.exit(main())"
-
-
-def test_bookings_are_delivered_through_two_moves():
-    """web-1 moves to a slow core and db/1 to a fast one."""
-    show, places = Show(2), []
-    while show.second():
-        if show.ends_act:
-            places.append({key: row.core_type for key, row in show.kept.rows.items()})
-
-    assert [p["web-1", 0] for p in places] == ["fast", "slow", "slow", "slow"]
-    assert [p["db", 1] for p in places] == ["slow", "slow", "fast", "fast"]
-    assert all(r == pytest.approx(1.0) for rs in show.kept.ratios.values() for r in rs)
 
 
 def test_the_verdict(amp_nova, monkeypatch):
@@ -50,12 +38,17 @@ def test_it_ends_with_a_verdict(amp_nova):
 
 
 def test_the_same_for_programs(amp_nova):
-    """JSON has the verdict, its figures, and every vCPU."""
+    """JSON has the verdict, its figures, and every vCPU.
+
+    In the end web-1 is on a slow core and db/1 on a fast one.
+    """
     status, out, _ = amp_nova("demo", "--fast", "--format", "json")
     found = json.loads(out)
 
     assert (status, found["delivered"], found["moves"]) == (0, True, 2)
-    assert found["vcpus"]["db/1"]["with"]["core_type"] == "fast"
+    assert found["error_ratio"] <= 1e-6
+    moved = [found["vcpus"][vcpu]["with"]["core_type"] for vcpu in ("web-1/0", "db/1")]
+    assert moved == ["slow", "fast"]
     assert found["vcpus"]["noise/0"]["with"]["booked_refcores"] is None
 
 

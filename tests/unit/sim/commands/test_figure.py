@@ -1,5 +1,6 @@
 """Which policies are worth choosing."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,25 +42,21 @@ def test_no_policy_of_the_front_is_beaten(rows):
             )
 
 
-def test_one_best_policy():
-    """It is the front alone, and the message names it once."""
-    found = groups([row("a", 2.0, 1.0), row("b", 1.5, 1.2), row("c", 2.0, 1.001)])
-
-    assert [(g.policies, g.front) for g in found] == [(("a", "c"), True), (("b",), False)]
-    assert message(found) == "The most throughput and the least unfairness: a, c."
-
-
-def test_a_choice():
-    """The ends of the front with their values, and what lies between them."""
-    found = groups([row("a", 2.0, 2.0), row("b", 1.5, 1.0), row("c", 1.8, 1.5)])
-
-    assert message(found) == (
-        "The most throughput: a (2.000); the least unfairness: b (1.000); in between: c."
-    )
-
-
-def test_without_numbers_there_is_no_front():
-    """Policies of a host without guests."""
-    assert message(groups([row("a", None, None)])) == (
-        "No policy has both a throughput and an unfairness."
-    )
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            [row("a", 2.0, 1.0), row("b", 1.5, 1.2), row("c", 2.0, 1.001)],
+            "The most throughput and the least unfairness: a, c.",
+        ),
+        (
+            [row("a", 2.0, 2.0), row("b", 1.5, 1.0), row("c", 1.8, 1.5)],
+            "The most throughput: a (2.000); the least unfairness: b (1.000); in between: c.",
+        ),
+        ([row("a", None, None)], "No policy has both a throughput and an unfairness."),
+    ],
+    ids=["one is best", "a choice", "a host without guests"],
+)
+def test_what_the_comparison_says(rows, says):
+    """Equal ones together; the ends of the front with their values, and what lies between them."""
+    assert message(groups(rows)) == says

@@ -115,7 +115,6 @@ def test_the_agent_tells_policy_and_speedups(setup, tmp_path):
     assert found["agent"] == {"smt": "ignore", "writer": "libvirt"}
     assert found["recorded"]["vms"]["a"]["vcpus"][0]["speedup"] == 1.25
     assert cli.main(["simulate", str(path)]) == 0
-    assert cli.main(["compare", str(path), "--policy", "acfs"]) == 0
 
 
 def test_ctrl_c_writes_what_there_is(setup, tmp_path):

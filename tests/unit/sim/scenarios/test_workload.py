@@ -21,12 +21,6 @@ def turns(*phases, shift_s=0.0):
         yield behaviour.turn
 
 
-def test_constant_demand_is_a_single_turn():
-    """Nothing ever changes, so it costs no event."""
-    assert [(t.at_s, t.wants) for t in turns(Phase((1.0, 2.0)))] == [(0.0, True)]
-    assert [t.wants for t in turns(Phase((1.0, 2.0), 0.0))] == [False]
-
-
 @pytest.mark.parametrize("shift_s", [0.0, 0.03, 0.0999])
 @pytest.mark.parametrize("utilization", [0.01, 0.3, 0.5, 0.99])
 def test_every_second_has_its_share(utilization, shift_s):

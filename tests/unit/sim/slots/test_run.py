@@ -57,24 +57,19 @@ def progress(result):
     return [vm.progress_refcores for vm in result.vms.values()]
 
 
-def test_equal_weights_do_equal_work_on_unequal_cores():
-    """Four vCPUs of one instance each on cores of speed 2 and 1: 3 / 4 each."""
-    made = scenario(*(guest(name) for name in "abcd"), fast=1, slow=1)
+@pytest.mark.parametrize(
+    ("weight", "speeds"),
+    [("1", [0.75] * 4), ("1.25", [0.882, 0.706, 0.706, 0.706])],
+    ids=["equal", "more"],
+)
+def test_work_is_in_proportion_to_weight_on_unequal_cores(weight, speeds):
+    """Four instances on cores of speed 2 and 1: 3 / 4 each, or 3 x 1.25 / 4.25 and 3 / 4.25."""
+    others = (guest(name) for name in "bcd")
+    made = scenario(guest("a", weight=weight), *others, fast=1, slow=1, duration_s=60)
 
     result = run.run(made, load_policy("integrated"))
 
-    assert progress(result) == pytest.approx([0.75] * 4, rel=0.02)
-
-
-def test_weights_are_kept():
-    """Work in proportion to weight: 3 x 1.25 / 4.25 and 3 / 4.25."""
-    made = scenario(
-        guest("a", weight="1.25"), *(guest(name) for name in "bcd"), fast=1, slow=1, duration_s=60
-    )
-
-    result = run.run(made, load_policy("integrated"))
-
-    assert progress(result) == pytest.approx([0.882, 0.706, 0.706, 0.706], rel=0.02)
+    assert progress(result) == pytest.approx(speeds, rel=0.02)
 
 
 def test_credit_shares_time_and_not_work():
