@@ -164,20 +164,15 @@ def test_other_vcpus_are_explained(vcpu, text):
     assert explained(vcpu) == text.splitlines()
 
 
-@pytest.mark.parametrize("vcpus", [[], [reports.booked()]])
-def test_a_problem_comes_first(vcpus):
+def test_a_problem_comes_first_and_failure_or_note_last():
     """Why a booking is not enforced is the first thing to know, also if no vCPU can be read."""
-    lines = explained(*vcpus, problem="amp:limit='x' is not allowed")
+    said = {"problem": "amp:limit='x' is not allowed"}
+    problem = "Its booking is not enforced: amp:limit='x' is not allowed."
 
-    assert lines[0] == "Its booking is not enforced: amp:limit='x' is not allowed."
-
-
-@pytest.mark.parametrize("said", [{"failure": "vCPU 0 cannot be changed"}, {"note": "over-booked"}])
-def test_failure_or_note_comes_last(said):
-    """What went wrong in this cycle ends the explanation, as a sentence."""
-    (text,) = said.values()
-
-    assert explained(reports.booked(**said))[-1] == f"{text[0].upper()}{text[1:]}."
+    assert explained(**said) == [problem]
+    lines = explained(reports.booked(failure="vCPU 0 cannot be changed"), **said)
+    assert (lines[0], lines[-1]) == (problem, "VCPU 0 cannot be changed.")
+    assert explained(reports.booked(note="over-booked"))[-1] == "Over-booked."
 
 
 def test_changes_are_described_for_people():
