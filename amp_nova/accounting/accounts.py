@@ -13,7 +13,7 @@ from amp_nova.accounting.delivery import (
     add_interval,
 )
 from amp_nova.accounting.speed_loss import siblings_busy
-from amp_nova.accounting.withheld import WouldLimit
+from amp_nova.accounting.would_throttle import WouldLimit
 from amp_nova.control.entitlement import Entitlement
 from amp_nova.control.limit import Delivery
 from amp_nova.model.allocation import Allocations, Positions

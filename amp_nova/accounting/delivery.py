@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
 from amp_nova.accounting.speed_loss import NOTHING, Losses, losses
-from amp_nova.accounting.withheld import WouldLimit, throttled_s
+from amp_nova.accounting.would_throttle import WouldLimit, throttled_s
 from amp_nova.control.limit import NOTHING_DELIVERED, Delivery
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Usage
@@ -208,10 +208,10 @@ def _delivered(before: Delivery, used: Usage, owes: float, worth: float, lost: L
     )
 
 
-def _withheld(
+def _would_throttle(
     before: Delivery, delivery: Delivery, used: Usage, ran: Conditions, unit: _Interval | None
 ) -> Delivery:
-    """What enforcement would have delivered of this ``delivery`` and withheld of the interval."""
+    """What enforcement would have delivered of this ``delivery``, and how long throttled."""
     if (would := ran.would) is None:
         return delivery
     cores, beyond_ref_s, speed_ratio = would.cores, 0.0, 1.0
@@ -262,7 +262,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         balance, shortfall = _shortfall(account, used, edge, unit, owes)
         if ran.booking.refcores is not None:
             delivery = _delivered(delivery, used, owes, worth, lost)
-    delivery = _withheld(account.delivery, delivery, used, ran, unit)
+    delivery = _would_throttle(account.delivery, delivery, used, ran, unit)
     window = account.window
     instructions = window.instructions
     if used.instructions is not None:

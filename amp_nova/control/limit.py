@@ -58,7 +58,7 @@ class Delivery(Struct, frozen=True):
     Capacity is in reference-core seconds: ``owed_ref_s``; ``worth_ref_s``, its CPU time multiplied
     by its coefficient; ``lost_ref_s``, the part of that which a slow pCPU cost. While bookings are
     only observed, these are what enforcement would have delivered, and the others what it would
-    have withheld from any vCPU: ``beyond_ref_s``, what it used beyond its booking; the seconds for
+    have cost any vCPU: ``beyond_ref_s``, what it used beyond its booking; the seconds for
     which it would have been throttled, at least and at most.
     """
 

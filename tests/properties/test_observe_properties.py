@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from amp_nova.accounting.withheld import throttled_s
+from amp_nova.accounting.would_throttle import throttled_s
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
@@ -81,7 +81,7 @@ def busy_hosts(draw):
 
 
 @given(busy_hosts(), st.integers(2, 20))
-def test_what_would_be_withheld_is_what_enforcement_withholds(pair, cycles):
+def test_predicted_throttling_is_that_of_enforcement(pair, cycles):
     """The same limits, and within 5 % the same throttled time, for guests that are busy or idle."""
     enforced, observed = pair
     enforcing = Loop(enforced, enforced, Settings(Terms()))

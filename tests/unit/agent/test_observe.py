@@ -232,7 +232,7 @@ def test_it_observes_until_the_operator_resumes_it(setup, clock, capsys):
 
 
 def test_without_the_option_nothing_is_undone(setup, clock):
-    """It is 0 by default. An agent that enforces exports nothing of what it would withhold."""
+    """It is 0 by default. An agent that enforces exports nothing of what it would throttle."""
     running, before = burnt(setup, clock, undo_burn_rate=0)
     for _ in range(3):
         pass_time(setup, clock, ran=0.05)

@@ -1,9 +1,9 @@
-"""What enforcement would withhold: the model against CFS bandwidth, period by period."""
+"""For how long enforcement would throttle: the model against CFS bandwidth, period by period."""
 
 import pytest
 
 from amp_nova.accounting.delivery import Account, Conditions, add_interval
-from amp_nova.accounting.withheld import WouldLimit, throttled_s
+from amp_nova.accounting.would_throttle import WouldLimit, throttled_s
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Usage
 from amp_nova.model.topology import CoreType
@@ -93,9 +93,7 @@ def test_demand_on_another_core_type_is_converted_unless_it_is_endless():
     ],
     ids=["reference cores", "instructions", "enforced"],
 )
-def test_what_enforcement_withholds_of_a_whole_second(
-    booking, would, beyond_ref_s, limited_s, worth_ref_s
-):
+def test_time_throttled_of_a_whole_second(booking, would, beyond_ref_s, limited_s, worth_ref_s):
     """On a core that is twice as fast as the reference core."""
     ran = Conditions(0, 1, 2.0, VcpuBooking(0, **booking), core_type=FAST, would=would)
     used = Usage(1.0, 1.0, 0.0, 0.0, instructions=4e9)

@@ -1,4 +1,4 @@
-"""What enforcement would withhold from a vCPU, for an agent that only observes.
+"""For how long enforcement would throttle a vCPU, for an agent that only observes.
 
 A model of CFS bandwidth. A vCPU runs for the share ``u`` of an interval, sleeps for the rest, and
 would be limited to ``q``. Once a period's quota is used up it is throttled until the next period,
