@@ -36,7 +36,7 @@ def clock(monkeypatch):
 
 def test_it_lasts_as_long_as_the_guard_believes(taken, tmp_path, clock):
     """Not longer, and a renewal cannot revive it: the guard may have acted."""
-    clock.ahead_s = 9.9
+    clock.ahead_s = 7.0
     assert not taken.lost()
     assert lease.remaining_s(tmp_path)
     clock.ahead_s = 10.0

@@ -118,8 +118,8 @@ def test_a_record_of_the_first_version_is_read(folder):
         (FIRST.replace('"burst_us": 0', '"burst_us": Infinity', 1), "not a valid record"),
         (FIRST.replace('"period_us": 100000', '"period_us": 0'), "its limit None/0 us"),
         (FIRST.replace('"allowed": [0', '"allowed": [1000000000000000000'), "not all below 8192"),
-        (FIRST.replace("/proc/7/task/9", "/proc/7/task/9\\u0000"), "no thread of its process"),
-        (FIRST.replace("/proc/7/task/9", "/proc/1/task/9"), "no thread of its process"),
+        (FIRST.replace("/proc/7/task/9", "/proc/7/task/9\\u0000"), "not a thread of its process"),
+        (FIRST.replace("/proc/7/task/9", "/proc/1/task/9"), "not a thread of its process"),
     ],
     ids=range(13),
 )
