@@ -1,7 +1,7 @@
-"""The metrics of a scheduler worker, as a file for the textfile collector of node_exporter.
+"""What a scheduler worker counts, as a file for the textfile collector of node_exporter.
 
 Nova's scheduler serves no HTTP, and its workers share a host: each writes a file of its own, and
-removes those of workers that have ended.
+removes those of workers that have ended. Refused reports are logged here, too.
 """
 
 import contextlib

@@ -42,8 +42,9 @@ def queries(server: str, project: str) -> tuple[str, str]:
     The identifiers must have been checked: they become part of the expressions.
     """
     own = f'resource="{server}",project="{project}"'
+    names = "|".join((_REFERENCE, _CPU, _SHORTFALL, _THROTTLED, _GAUGES))
     return (
-        f'{{__name__=~"amp_({_REFERENCE}|{_CPU}|{_SHORTFALL}|{_THROTTLED}|{_GAUGES})",{own}}}[{WINDOW_S}s]',
+        f'{{__name__=~"amp_({names})",{own}}}[{WINDOW_S}s]',
         f"amp_core_type_coefficient_ratio and on (job, instance) amp_{_CPU}{{{own}}}",
     )
 

@@ -62,7 +62,7 @@ def progress(result):
     [("1", [0.75] * 4), ("1.25", [0.882, 0.706, 0.706, 0.706])],
     ids=["equal", "more"],
 )
-def test_work_is_in_proportion_to_weight_on_unequal_cores(weight, speeds):
+def test_work_is_proportional_to_weight_on_asymmetric_cores(weight, speeds):
     """Four instances on cores of speed 2 and 1: 3 / 4 each, or 3 x 1.25 / 4.25 and 3 / 4.25."""
     others = (guest(name) for name in "bcd")
     made = scenario(guest("a", weight=weight), *others, fast=1, slow=1, duration_s=60)
