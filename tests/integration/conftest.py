@@ -17,7 +17,7 @@ def leftovers(folder: Path) -> list[str]:
         with contextlib.suppress(OSError):
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             if f"{folder}" in command and int(process.name) != os.getpid():
-                found.append(f"process {process.name} ({command[:100]})")
+                found.append(f"process {process.name} ({command[:300]})")
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     found += [f"mount {line.split()[1]}" for line in mounts if f" {folder}" in line]
     found += [
@@ -36,7 +36,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     folder = tmp_path_factory.getbasetemp()
     with contextlib.suppress(AssertionError):  # guards end by themselves
-        until(lambda: not leftovers(folder), 20)
+        until(lambda: not leftovers(folder), 60)
     assert leftovers(folder) == []
 
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.guests.slowcore import SlowCore
-from tests.lab import FAST, MEASURED_TIMES, SLOW, STOLEN_MOST_RATIO, Agent, stolen_s, undisturbed
+from tests.lab import FAST, MEASURED_TIMES, SLOW, TAKEN_MOST_RATIO, Agent, Taken, undisturbed
 
 SECONDS = float(os.environ.get("AMP_NOVA_SECONDS", "5"))
 PROGRESS, NAP_NS = "progress_refcores", 2_000_000
@@ -89,12 +89,11 @@ def compared(found, recording, used, prefix=""):
 def calm(measure, *given):
     """What it returns, once this machine's own host has left its CPUs alone meanwhile."""
     for _ in range(MEASURED_TIMES):
-        began_s, before_s = time.monotonic(), stolen_s()
-        found = measure(*given)
-        stolen = (stolen_s() - before_s) / 2 / (time.monotonic() - began_s)
-        if stolen <= STOLEN_MOST_RATIO:
+        with Taken() as taken:
+            found = measure(*given)
+        if taken.ratio <= TAKEN_MOST_RATIO:
             break
-        print(f"  the host of this virtual machine took {stolen:.0%} of its CPUs")
+        print(f"  the host of this virtual machine took {taken.ratio:.1%} of its CPUs")
     return found
 
 

@@ -1,7 +1,9 @@
 """When a failed measurement counts."""
 
+import os
+import signal
+import time
 from collections.abc import Callable
-from itertools import count
 
 import pytest
 
@@ -10,12 +12,15 @@ from tests import lab
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets what the machine's own host takes of both CPUs: a second passes at every look."""
+    """Sets what the machine's own host takes of both CPUs."""
 
     def takes(ratio: float) -> None:
-        seconds, looks = count(), count()
-        monkeypatch.setattr(lab.time, "monotonic", lambda: float(next(seconds)))
-        monkeypatch.setattr(lab, "stolen_s", lambda: 2 * ratio * next(looks))
+        class Fixed:
+            def __enter__(self) -> None: ...
+            def __exit__(self, *_: object) -> None: ...
+
+        Fixed.ratio = ratio
+        monkeypatch.setattr(lab, "Taken", Fixed)
 
     return takes
 
@@ -25,7 +30,7 @@ def fails() -> None:
 
 
 def test_a_failure_counts_if_little_was_stolen(host):
-    host(0.04)
+    host(0.01)
     with pytest.raises(AssertionError, match="too little"):
         lab.measured(fails)
 
@@ -34,7 +39,7 @@ def test_otherwise_it_is_repeated_and_counts_at_last(host):
     host(0.4)
     with pytest.raises(AssertionError, match="too little") as failed:
         lab.measured(fails)
-    assert failed.value.__notes__ == ["the host of this virtual machine took 40% of its CPUs"]
+    assert failed.value.__notes__ == ["the host of this virtual machine took 40.0% of its CPUs"]
 
 
 def test_a_later_success_is_enough(host):
@@ -42,3 +47,19 @@ def test_a_later_success_is_enough(host):
     results = iter([fails, lambda: None])
     lab.measured(lambda: next(results)())
     assert next(results, None) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has real-time priority")
+def test_what_the_host_takes_without_saying_so_counts():
+    """For other processes of this machine, a CPU is there although it is busy."""
+    with lab.Taken() as taken:
+        time.sleep(0.5)
+    assert 0.0 <= taken.ratio < 1.0
+    with lab.Taken() as taken:
+        time.sleep(0.3)
+        for sleeper in taken._sleepers:
+            sleeper.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        for sleeper in taken._sleepers:
+            sleeper.send_signal(signal.SIGCONT)
+    assert taken.ratio > 0.1
