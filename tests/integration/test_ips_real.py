@@ -9,6 +9,7 @@ from statistics import fmean
 
 import pytest
 
+from amp_nova.control.ips_controller import CARRY_S
 from tests.lab import FAST, LIMITED, SLOW, measured, undisturbed, until
 
 pytestmark = pytest.mark.measures
@@ -75,6 +76,8 @@ def one_vm(guests, free_ips):
 def test_vcpus_get_what_they_book(guests, agent, free_ips, start):
     """The mean within 2 %, windows of 3 s within 8 %, by the plugin and by the agent's own account.
 
+    The mean of a window that ends while something is carried over is off by that much, in addition.
+
     Where the core, slowed down by others, gives less than is booked, most of what it gives. Tenants
     are told 1 and 3 %, for machines on which the speed of a core does not change all the time.
     """
@@ -87,7 +90,8 @@ def test_vcpus_get_what_they_book(guests, agent, free_ips, start):
             got = [rate / aim for rate, _ in rates]
             could = [min(1.0, ATTAINABLE * speed / aim) for _, speed in rates]
             print("\n" + ", ".join(f"{g:.3f} of {c:.2f}" for g, c in zip(got, could, strict=True)))
-            assert 0.98 * fmean(could) <= fmean(got) <= 1.02
+            band = 0.02 + CARRY_S / SECONDS
+            assert (1 - band) * fmean(could) <= fmean(got) <= 1 + band
             for first in range(SECONDS - 2):
                 window, best = (fmean(x[first : first + 3]) for x in (got, could))
                 assert 0.92 * best <= window <= 1.08

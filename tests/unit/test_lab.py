@@ -56,10 +56,10 @@ def test_what_the_host_takes_without_saying_so_counts():
         time.sleep(0.5)
     assert 0.0 <= taken.ratio < 1.0
     with lab.Taken() as taken:
-        time.sleep(0.3)
+        time.sleep(0.5)
         for sleeper in taken._sleepers:
             sleeper.send_signal(signal.SIGSTOP)
-        time.sleep(0.3)
+        time.sleep(0.5)
         for sleeper in taken._sleepers:
             sleeper.send_signal(signal.SIGCONT)
     assert taken.ratio > 0.1
