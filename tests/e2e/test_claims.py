@@ -12,7 +12,7 @@ from tools.cloud.layout import HOSTS, LOG, RESERVE_RATIO
 from tools.cloud.processes import until
 
 BOOTS = 50
-REFCORES = 0.2
+REFCORES = 0.4
 CLASS = "CUSTOM_AMP_MREFCORE"
 
 
@@ -36,7 +36,7 @@ def offered(host):
 @pytest.mark.timeout(900)  # minutes pass until emulated guests have booted
 def test_fifty_boots_through_two_schedulers_over_book_no_host(cloud, image, speeds, figure):
     """More is asked for than there is: what is full refuses, and both workers decide."""
-    flavor = cloud.flavor("fifth")
+    flavor = cloud.flavor("two-fifths")
     openstack("amp", "flavor", "set", flavor, f"amp:pref_core={REFCORES:g}")
     shown = json.loads(openstack("amp", "capacity", "show", flavor, "-f", "json"))
     before = (LOG / "nova-scheduler.log").read_text()

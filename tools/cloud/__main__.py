@@ -40,10 +40,10 @@ def up() -> None:
     step("RabbitMQ, MariaDB and two libvirts", *first, *libvirts)
     controllers.fill_databases()
     controllers.start_apis()
-    step("conductor and scheduler", controllers.start_nova)
+    controllers.start_nova()
     for host in HOSTS:
         hosts.start_compute(host)
-    step("computes", controllers.wait_for_computes)
+    step("conductor, scheduler and computes", controllers.wait_for_nova)
     if CORES == 1:
         hosts.slow_down()
         step("calibration of both hosts", hosts.calibrate)

@@ -172,7 +172,11 @@ def nova() -> Sections:
         "database": database("nova"),
         "oslo_concurrency": {"lock_path": STATE / "lock"},
         # No retries: on two hosts, alternates of what is being built would take all the rest.
-        "scheduler": {"workers": 2, "max_attempts": 1},
+        "scheduler": {
+            "workers": 2,
+            "max_attempts": 1,
+            "discover_hosts_in_cells_interval": 2,
+        },
         "filter_scheduler": {
             "available_filters": [
                 "nova.scheduler.filters.all_filters",

@@ -43,7 +43,7 @@ def start_broker() -> None:
 
 DATA, SOCKET = STATE / "mariadb", STATE / "mariadb.sock"
 KEPT = HOME / ("databases" if NOVA == NEWEST else f"databases-{NOVA}")
-"""The databases of the first ``up`` before anything else ran, and Keystone's keys."""
+"""The databases of the first ``up``, filled, before any other service ran; and Keystone's keys."""
 _TOGETHER = (DATA, ETC / "keystone/fernet", ETC / "keystone/credential")
 
 
@@ -146,6 +146,9 @@ def fill_databases() -> None:
         lambda: _fill("glance-manage", "glance/glance-api.conf", ["db_sync"]),
         lambda: _fill("neutron-db-manage", "neutron/neutron.conf", ["upgrade", "head"]),
     )
+    start_keystone()
+    step("catalogue", fill_catalogue)
+    stop(["keystone-api"])
     stop(["mariadb"], 60)
     for folder in _TOGETHER:
         shutil.copytree(folder, KEPT / folder.name)
@@ -188,9 +191,8 @@ def start_nova_api() -> None:
 
 
 def start_keystone() -> None:
-    """Keystone, then the accounts and addresses of the others."""
+    """Keystone's API."""
     start_api("keystone", "keystone.wsgi.api:application", OS_KEYSTONE_CONFIG_DIR=ETC / "keystone")
-    fill_catalogue()
 
 
 def start_apis() -> None:
@@ -199,7 +201,7 @@ def start_apis() -> None:
     placement = {"OS_PLACEMENT_CONFIG_DIR": ETC / "placement"}
     glance = {"OS_GLANCE_CONFIG_DIR": ETC / "glance"}
     step(
-        "APIs and catalogue",
+        "APIs",
         start_keystone,
         lambda: start_api("placement", "placement.wsgi.api:application", **placement),
         lambda: start_api("glance", "glance.wsgi.api:application", **glance),
@@ -258,29 +260,28 @@ def start_nova() -> None:
     """Conductor and scheduler; they look at Placement when they start, and end without it."""
     for name in ("nova-conductor", "nova-scheduler"):
         start(name, [NOVA_BIN / name, "--config-file", ETC / "nova/nova.conf"])
-    cloud = connect()
-
-    def up() -> bool:
-        services = {s.binary for s in cloud.compute.services() if s.state == "up"}
-        return {"nova-conductor", "nova-scheduler"} <= services
-
-    until(up, "conductor and scheduler")
 
 
-def wait_for_computes() -> None:
-    """Until every compute host is up, has a resource provider, and is mapped to its cell."""
+def wait_for_nova() -> None:
+    """Until all of Nova is up, and each compute host has a resource provider and is mapped.
+
+    The scheduler maps hosts to their cell. One that is not mapped is not listed as a hypervisor.
+    """
     cloud, names = connect(), {host.name for host in HOSTS}
+    services = {"nova-conductor", "nova-scheduler", *(f"nova-compute-{host}" for host in names)}
 
     def up() -> bool:
-        for host in names:
-            if running(f"nova-compute-{host}") is None:
-                raise Failed(f"nova-compute of {host} ended; see {LOG}")
-        here = {s.host for s in cloud.compute.services(binary="nova-compute") if s.state == "up"}
-        providers = {p.name for p in cloud.placement.resource_providers()}
-        return names <= here & providers
+        if ended := [name for name in services if running(name) is None]:
+            raise Failed(f"{ended[0]} ended; see {LOG}")
+        ours = [s for s in cloud.compute.services() if s.state == "up"]
+        return (
+            {"nova-conductor", "nova-scheduler"} <= {s.binary for s in ours}
+            and names <= {s.host for s in ours if s.binary == "nova-compute"}
+            and names <= {p.name for p in cloud.placement.resource_providers()}
+            and names <= {h.name for h in cloud.compute.hypervisors()}
+        )
 
-    until(up, "the computes", 90)
-    _fill("nova-manage", "nova/nova.conf", ["cell_v2", "discover_hosts"])
+    until(up, "Nova's services", 150)
 
 
 def start_prometheus() -> None:
