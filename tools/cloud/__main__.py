@@ -40,10 +40,10 @@ def up() -> None:
     step("RabbitMQ, MariaDB and two libvirts", *first, *libvirts)
     controllers.fill_databases()
     controllers.start_apis()
-    controllers.start_nova()
+    step("conductor and scheduler", controllers.start_nova)
     for host in HOSTS:
         hosts.start_compute(host)
-    step("conductor, scheduler and computes", controllers.wait_for_nova)
+    step("computes", controllers.wait_for_computes)
     if CORES == 1:
         hosts.slow_down()
         step("calibration of both hosts", hosts.calibrate)

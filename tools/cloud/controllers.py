@@ -260,28 +260,31 @@ def start_nova() -> None:
     """Conductor and scheduler; they look at Placement when they start, and end without it."""
     for name in ("nova-conductor", "nova-scheduler"):
         start(name, [NOVA_BIN / name, "--config-file", ETC / "nova/nova.conf"])
-
-
-def wait_for_nova() -> None:
-    """Until all of Nova is up, and each compute host has a resource provider and is mapped.
-
-    The scheduler maps hosts to their cell. One that is not mapped is not listed as a hypervisor.
-    """
-    cloud, names = connect(), {host.name for host in HOSTS}
-    services = {"nova-conductor", "nova-scheduler", *(f"nova-compute-{host}" for host in names)}
+    cloud = connect()
 
     def up() -> bool:
-        if ended := [name for name in services if running(name) is None]:
-            raise Failed(f"{ended[0]} ended; see {LOG}")
-        ours = [s for s in cloud.compute.services() if s.state == "up"]
-        return (
-            {"nova-conductor", "nova-scheduler"} <= {s.binary for s in ours}
-            and names <= {s.host for s in ours if s.binary == "nova-compute"}
-            and names <= {p.name for p in cloud.placement.resource_providers()}
-            and names <= {h.name for h in cloud.compute.hypervisors()}
-        )
+        services = {s.binary for s in cloud.compute.services() if s.state == "up"}
+        return {"nova-conductor", "nova-scheduler"} <= services
 
-    until(up, "Nova's services", 150)
+    until(up, "conductor and scheduler")
+
+
+def wait_for_computes() -> None:
+    """Until every compute host is up, has a resource provider, and is mapped to its cell.
+
+    The scheduler maps them. One that is not mapped is not listed as a hypervisor.
+    """
+    cloud, names = connect(), {host.name for host in HOSTS}
+
+    def up() -> bool:
+        for host in names:
+            if running(f"nova-compute-{host}") is None:
+                raise Failed(f"nova-compute of {host} ended; see {LOG}")
+        here = {s.host for s in cloud.compute.services(binary="nova-compute") if s.state == "up"}
+        providers = {p.name for p in cloud.placement.resource_providers()}
+        return names <= here & providers & {h.name for h in cloud.compute.hypervisors()}
+
+    until(up, "the computes", 90)
 
 
 def start_prometheus() -> None:
