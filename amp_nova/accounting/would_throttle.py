@@ -9,10 +9,11 @@ and what it wanted to do is done later; it sleeps as often as before for what it
 * if bursts are long, it is throttled within each of them even if ``u < q``: for
   ``u (1 - q) / (u + q (1 - u))`` of the time.
 
-These are the least and the most. Both are ``1 - q`` for a vCPU that always wants to run. Neither
-says what becomes of work that is left when an interval ends: a burst that fills whole intervals
-would have lasted ``1 / q`` times as long, and work that arrives at the same rate however much of it
-waits would have been throttled for ``1 - q`` all the time, if ``u > q``.
+These are the least and the most. Both are ``1 - q`` for a vCPU that always wants to run. The time
+that one waited for others counts for the most only: it would have slept as long in any case.
+Neither says what becomes of work that is left when an interval ends: a burst that fills whole
+intervals would have lasted ``1 / q`` times as long, and work that arrives at the same rate however
+much of it waits would have been throttled for ``1 - q`` all the time, if ``u > q``.
 """
 
 from msgspec import Struct
@@ -41,10 +42,14 @@ def throttled_s(used: Usage, limit_cores: float, speed_ratio: float = 1.0) -> tu
     """
     if used.wall_s <= 0.0 or used.demand_s <= 0.0 or limit_cores >= 1.0:
         return 0.0, 0.0
-    demand_ratio = used.demand_s / used.wall_s
-    demand_ratio = 1.0 if demand_ratio >= SATURATED_RATIO else min(1.0, demand_ratio * speed_ratio)
+    demand_ratio, ran_ratio = used.demand_s / used.wall_s, used.run_s / used.wall_s
+    if demand_ratio >= SATURATED_RATIO:
+        demand_ratio = ran_ratio = 1.0
+    else:
+        demand_ratio = min(1.0, demand_ratio * speed_ratio)
+        ran_ratio = min(1.0, ran_ratio * speed_ratio)
     if demand_ratio <= 0.0:  # less than a number can hold
         return 0.0, 0.0
-    least = max(0.0, 1.0 - limit_cores / demand_ratio)
+    least = 1.0 - limit_cores / ran_ratio if ran_ratio > limit_cores else 0.0
     most = demand_ratio * (1.0 - limit_cores) / (demand_ratio + limit_cores * (1.0 - demand_ratio))
     return least * used.wall_s, most * used.wall_s

@@ -60,6 +60,7 @@ def down() -> None:
     hosts.leave_control()
     first = [name for name in started() if name.startswith(("nova-compute-", "agent-"))]
     stop(first, 2.0)
+    hosts.end_guards()
     for host in HOSTS:
         hosts.destroy_guests(host)
     stop([name for name in started() if name not in LAST])

@@ -75,6 +75,13 @@ def test_demand_counts_also_while_others_have_the_pcpu():
     assert throttled_s(Usage(1.0, 0.5, 0.5, 0.0), 0.25) == (0.75, 0.75)
 
 
+def test_what_one_that_naps_waited_for_others_counts_for_the_most_only():
+    """It ran for half of the time, wanted to for 0.7, and would have napped 0.3 in any case."""
+    least, most = throttled_s(Usage(1.0, 0.5, 0.2, 0.0), 0.25)
+    assert least == pytest.approx(1 - 0.25 / 0.5)
+    assert most == pytest.approx(0.7 * 0.75 / (0.7 + 0.25 * 0.3))
+
+
 def test_demand_on_another_core_type_is_converted_unless_it_is_endless():
     """0.3 of a core twice as fast is 0.6 of the slow one; a busy loop takes all of any core."""
     assert throttled_s(Usage(1.0, 0.3, 0.0, 0.0), 0.3, 2.0)[0] == pytest.approx(0.5)
