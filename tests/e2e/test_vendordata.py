@@ -190,7 +190,8 @@ def test_a_guest_reads_what_its_host_exports_before_and_after_a_migration(
         )
         assert told["delivered_refcores"] == pytest.approx(REFCORES, rel=0.03)
         throttled = 1 - REFCORES / told["coefficient"]
-        assert told["throttled_vcpus"] == pytest.approx(throttled, abs=0.1)
+        # The kernel does not count what it waits for others as throttled.
+        assert 0.8 * throttled - 0.1 <= told["throttled_vcpus"] <= throttled + 0.1
         seconds = metric(host, "amp_instance_reference_cpu_seconds_total", resource=server.id)
         time.sleep(30)
         grown = (
@@ -224,7 +225,7 @@ def test_the_owner_is_told_the_same_and_a_stranger_nothing(cloud, image, users, 
     """Without administrator's rights, on the command line of OpenStackClient."""
     server = cloud.boot(image, cloud.flavor("half", HALF), SLOW)
     server.process()
-    until(lambda: metadata(server), "figures", 60)
+    until(lambda: "current_core_type" in metadata(server), "all figures", 60)
 
     own, other = shown(server, OWNER, "admin"), shown(server, STRANGER, STRANGER)
 
@@ -243,7 +244,7 @@ def test_a_guest_that_reads_all_the_time_gets_answers_in_time(cloud, image, figu
     """From four connections at once; Prometheus is asked once in a while."""
     server = cloud.boot(image, cloud.flavor("half", HALF), FAST)
     server.process()
-    until(lambda: metadata(server), "figures", 60)
+    until(lambda: "current_core_type" in metadata(server), "all figures", 60)
 
     def timed(_):
         before_s = time.monotonic()
@@ -271,8 +272,9 @@ def test_an_address_in_the_catalogue_is_found(cloud, image, users):
         )
         server = cloud.boot(image, cloud.flavor("half", HALF), SLOW)
         server.process()
-        until(lambda: metadata(server), "figures", 60)
+        until(lambda: "current_core_type" in metadata(server), "all figures", 60)
         session = cloud.sdk.session
+        session.invalidate()  # the catalogue comes with a token
         found = session.get_endpoint(service_type="amp-capacity", interface="public")
         token = session.get_token()
         assert found == url

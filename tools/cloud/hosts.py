@@ -30,7 +30,8 @@ from tools.cloud.processes import Failed, call, listens, running, start, until
 CPU_TREE = Path("/sys/fs/cgroup/cpu")
 CONTROL = CPU_TREE / "minicloud"
 """Where the control plane runs, which elsewhere has machines of its own."""
-CONTROL_SHARES = 128
+CONTROL_SHARES, HOST_SHARES = 2 * 1024, 16 * 1024
+"""CPU weights of the control plane, and of the guests of each host; any other process here has 1024."""
 CALIBRATION_TRIES = 15
 COEFFICIENT_LEAST, COEFFICIENT_MOST = 1.8, 2.4
 """What the tests assume of the fast core: how many guests of a size fit follows from it."""
@@ -48,10 +49,16 @@ def enter_control() -> None:
 
 
 def make_way() -> None:
-    """Let the control plane take little from guests that want the CPU too, once it is up."""
+    """Let whatever else runs here take little from guests that want the CPU too, once it is up.
+
+    It would have a machine of its own elsewhere, the control plane as well as what is no part of
+    the cloud.
+    """
     # Everybody else would take all of its time; and hosts that overlap deliver nothing exactly.
     if not BUSY and CORES == 1:
         (CONTROL / "cpu.shares").write_text(str(CONTROL_SHARES))
+        for host in HOSTS:
+            (CPU_TREE / host.name / "cpu.shares").write_text(str(HOST_SHARES))
 
 
 def share_instances() -> None:
