@@ -173,6 +173,7 @@ def test_a_guest_reads_what_its_host_exports_before_and_after_a_migration(
     server = cloud.boot(image, cloud.flavor("half", HALF), FAST)
     server.process()
     time.sleep(60)  # the mean is over more than the start
+    throttled = []
     for host in (FAST, SLOW):
         if host != FAST:
             move = {"host": host.name, "block_migration": "auto"}
@@ -189,9 +190,10 @@ def test_a_guest_reads_what_its_host_exports_before_and_after_a_migration(
             pytest.approx(speeds[host.name], rel=1e-4),
         )
         assert told["delivered_refcores"] == pytest.approx(REFCORES, rel=0.03)
-        throttled = 1 - REFCORES / told["coefficient"]
-        # The kernel does not count what it waits for others as throttled.
-        assert 0.8 * throttled - 0.1 <= told["throttled_vcpus"] <= throttled + 0.1
+        throttled.append(1 - REFCORES / told["coefficient"])
+        # The mean is over both hosts; and waiting for others is not throttled for the kernel.
+        least, most = 0.8 * min(throttled) - 0.1, max(throttled) + 0.1
+        assert least <= told["throttled_vcpus"] <= most
         seconds = metric(host, "amp_instance_reference_cpu_seconds_total", resource=server.id)
         time.sleep(30)
         grown = (

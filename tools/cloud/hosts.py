@@ -30,7 +30,7 @@ from tools.cloud.processes import Failed, call, listens, running, start, until
 CPU_TREE = Path("/sys/fs/cgroup/cpu")
 CONTROL = CPU_TREE / "minicloud"
 """Where the control plane runs, which elsewhere has machines of its own."""
-CONTROL_SHARES, HOST_SHARES = 2 * 1024, 16 * 1024
+CONTROL_SHARES, HOST_SHARES = 8 * 1024, 64 * 1024
 """CPU weights of the control plane, and of the guests of a host; other processes have 1024."""
 CALIBRATION_TRIES = 15
 COEFFICIENT_LEAST, COEFFICIENT_MOST = 1.8, 2.4
