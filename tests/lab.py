@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from amp_nova.agent.cycle import STAGES
-from tests.programs import until
+from tests.programs import guards, until
 
 FAST, SLOW = 0, 1
 """The CPU at full speed, and the one that is slowed down."""
@@ -382,20 +382,9 @@ class Agent:
                 self.process.wait(timeout=20)
             except subprocess.TimeoutExpired:
                 self.kill()
-        for pid in self.guards():
+        for pid in guards(self.state_path):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-
-    def guards(self) -> list[int]:
-        """The process ids of its guards: of one that has only just begun, too."""
-        option = f"--state-path\0{self.state_path}\0".encode()
-        found = []
-        for command in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                arguments = command.read_bytes()
-                if b"amp_nova.guard\0" in arguments and option in arguments:
-                    found.append(int(command.parent.name))
-        return found
 
 
 @contextlib.contextmanager

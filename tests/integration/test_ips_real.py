@@ -76,7 +76,7 @@ def one_vm(guests, free_ips):
 def test_vcpus_get_what_they_book(guests, agent, free_ips, start):
     """The mean within 2 %, windows of 3 s within 8 %, by the plugin and by the agent's own account.
 
-    The mean of a window that ends while something is carried over is off by that much, in addition.
+    What the controller may carry over when the mean ends (``CARRY_S``) comes on top of its band.
 
     Where the core, slowed down by others, gives less than is booked, most of what it gives. Tenants
     are told 1 and 3 %, for machines on which the speed of a core does not change all the time.

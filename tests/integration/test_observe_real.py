@@ -74,20 +74,20 @@ def test_an_agent_that_observes_writes_nothing(guests, watching, writer, tmp_pat
     tids = {first.task().name, *(second.task(i).name for i in range(2))}
     before = definition(first), definition(second), affinity(first), affinity(second)
 
-    def third():
+    def a_third_of_them():
         for _ in range(TRACED_CYCLES // 30):
             watching.next_cycle(10)
 
-    third()
+    a_third_of_them()
 
     file = cgroup(first) / (
         "cpu.max" if (cgroup(first) / "cpu.max").exists() else "cpu.cfs_quota_us"
     )
     file.write_text("50000 100000" if file.name == "cpu.max" else "50000")
-    third()
+    a_third_of_them()
     assert quota(first) == pytest.approx(0.5)
     file.write_text("max 100000" if file.name == "cpu.max" else "-1")
-    third()
+    a_third_of_them()
 
     after = definition(first), definition(second), affinity(first), affinity(second)
     assert after == before

@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 from amp_nova.host.calibration import file
+from tests.programs import guards
 from tools.cloud import configuration, counting
 from tools.cloud.layout import (
     BIN,
@@ -209,11 +210,9 @@ def destroy_guests(host: Host) -> None:
 
 def end_guards() -> None:
     """End the guards, which outlive their agents: the folders they write into go."""
-    for command in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = command.read_text().split("\0")
-            if "amp_nova.guard" in words and any(word.startswith(f"{STATE}/") for word in words):
-                os.kill(int(command.parent.name), signal.SIGTERM)
+    for pid in guards(STATE):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def unmount_instances() -> None:
