@@ -1,5 +1,6 @@
 """Follows a server through a move: CPU time, counted work and limit, on both hosts, every 5 ms."""
 
+import bisect
 import os
 import threading
 import time
@@ -109,17 +110,23 @@ class Track:
             refcores = 0.0
             begin, end = self._at(at_s + number), self._at(at_s + number + 1)
             for host in begin.keys() & end.keys():
-                refcores += (end[host].cpu_s - begin[host].cpu_s) * speeds[host]
+                refcores += (end[host][0] - begin[host][0]) * speeds[host]
             # One counter, which travels: the host where the guest is not has an older value, or 0.
-            rounds = [max((s.rounds for s in at.values()), default=0) for at in (begin, end)]
-            made.append(Window(number, refcores, rounds[1] - rounds[0]))
+            rounds = [max((done for _, done in at.values()), default=0) for at in (begin, end)]
+            made.append(Window(number, refcores, round(rounds[1] - rounds[0])))
         return made
 
-    def _at(self, time_s: float) -> dict[str, Sample]:
-        """The last sample of each host before a moment, the first one when there is none."""
+    def _at(self, time_s: float) -> dict[str, tuple[float, float]]:
+        """CPU time and rounds on each host at a moment, between two looks: one may come late."""
         found = {}
         for host, samples in self.samples.items():
             if samples:
-                before = (s for s in reversed(samples) if s.time_s <= time_s)
-                found[host] = next(before, samples[0])
+                after = bisect.bisect(samples, time_s, key=lambda sample: sample.time_s)
+                first, last = samples[max(after - 1, 0)], samples[min(after, len(samples) - 1)]
+                apart_s = last.time_s - first.time_s
+                ratio = (time_s - first.time_s) / apart_s if apart_s else 0.0
+                found[host] = (
+                    first.cpu_s + ratio * (last.cpu_s - first.cpu_s),
+                    first.rounds + ratio * (last.rounds - first.rounds),
+                )
         return found

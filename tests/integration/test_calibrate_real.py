@@ -1,4 +1,8 @@
-"""``amp-nova calibrate`` with the real kernels on this machine, briefly."""
+"""``amp-nova calibrate`` with the real kernels on this machine, briefly.
+
+``AMP_NOVA_SECONDS=1 python -m pytest -s tests/integration/test_calibrate_real.py`` also measures in
+service until the result is there, all kernels for so long a round: some minutes.
+"""
 
 import contextlib
 import multiprocessing
@@ -9,12 +13,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from amp_nova.hardware.calibration import noise
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.kernels import IDLE_GROUP
+from tests.lab import LIMITED, measured, undisturbed, usage
 from tests.programs import until
 
 pytestmark = [
@@ -22,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it needs two pCPUs"),
 ]
 PCPUS = tuple(sorted(os.sched_getaffinity(0))[:2])
-
+SECONDS = os.environ.get("AMP_NOVA_SECONDS")
 
 OTHERS = ",".join(map(str, sorted(os.sched_getaffinity(0))[1:]))
 TWO_TYPES = f"core_type = one {PCPUS[0]}\ncore_type = other {OTHERS}\nreference = one\n"
@@ -124,22 +130,59 @@ def cpu_ns(pid):
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
+@contextlib.contextmanager
+def in_service(folder, *arguments):
+    """The command beside guests, once it is in its cgroup."""
+    process = command(folder, "--in-service", "50", *arguments)
+    try:
+        cgroup = Path(f"/proc/{process.pid}/cgroup")
+        until(lambda: IDLE_GROUP in cgroup.read_text(), 60, "its cgroup")
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="it needs root to make a cgroup")
 def test_in_service_it_takes_nothing_from_a_busy_guest(tmp_path):
     """Beside work that always wants the pCPU, it gets the kernel's minimum of the idle class."""
-    with load(spin) as guests:
-        process = command(tmp_path, "--in-service", "50")
-        try:
-            cgroup = Path(f"/proc/{process.pid}/cgroup")
-            until(lambda: IDLE_GROUP in cgroup.read_text(), 60, "its cgroup")
-            measuring = [process.pid, *(guest.pid for guest in guests)]
-            before = [cpu_ns(pid) for pid in measuring]
-            spun_ns = sum(before[1:]) + 2e9
-            until(lambda: sum(map(cpu_ns, measuring[1:])) > spun_ns, 60, "two seconds of work")
-            used, *theirs = (cpu_ns(p) - b for p, b in zip(measuring, before, strict=True))
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+    with load(spin) as guests, in_service(tmp_path) as process:
+        measuring = [process.pid, *(guest.pid for guest in guests)]
+        before = [cpu_ns(pid) for pid in measuring]
+        spun_ns = sum(before[1:]) + 2e9
+        until(lambda: sum(map(cpu_ns, measuring[1:])) > spun_ns, 60, "two seconds of work")
+        used, *theirs = (cpu_ns(p) - b for p, b in zip(measuring, before, strict=True))
 
     assert used < 0.02 * sum(theirs)
     assert not list(Path("/sys/fs/cgroup").rglob(IDLE_GROUP))
+
+
+def test_in_service_bookings_are_kept(guests, agent, tmp_path):
+    """Beside bookings of half of each core; two equal cores are measured as equal."""
+    fast, slow = (str(cpu) for cpu in PCPUS)
+    booked = [
+        guests.guest("fast", {"amp:pref_core": "1.0"}, cpuset=fast),
+        guests.guest("slow", {"amp:pref_core": "0.5"}, cpuset=slow),
+    ]
+    agent.start()
+    agent.next_cycle(4)
+
+    def kept():
+        for windows in usage(booked, windows=4 if SECONDS else 2):
+            print("of half a core: " + ", ".join(f"{w.cores / 0.5:.4f}" for w in windows))
+            assert fmean(w.cores for w in windows) == pytest.approx(0.5, rel=0.012)
+
+    arguments = ["--seconds", SECONDS] if SECONDS else ["--kernels", "integer"]
+    with undisturbed(booked[0], LIMITED), in_service(tmp_path, *arguments) as process:
+        began_s, before = time.monotonic(), cpu_ns(process.pid)
+        measured(kept)
+        share = (cpu_ns(process.pid) - before) / 1e9 / (time.monotonic() - began_s)
+        print(f"calibration used {share:.3f} of a core")
+        assert 0.1 < share < 0.52
+        if SECONDS:
+            out, err = process.communicate(timeout=1800)
+            print(f"{out}\nafter {time.monotonic() - began_s:.0f} s")
+            assert process.returncode == 0, err
+            coefficients = [t.coefficient for t in file.read(tmp_path / "c.json")[0].core_types]
+            assert [c.value for c in coefficients] == pytest.approx([1.0, 1.0], rel=0.03)
+            assert all(c.low <= 1.0 <= c.high for c in coefficients)

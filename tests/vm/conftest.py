@@ -17,6 +17,7 @@ from tests.guests.guest import Guest, GuestSpec
 until = functools.partial(programs.until, pause_s=0.1)  # the machine may be emulated
 UNIT = "amp-nova-agent.service"
 GUARD = "amp-nova-guard.service"
+VENDORDATA = "amp-nova-vendordata.service"
 IMAGE = Path("/job/guest/guest.bin")
 PIP = "PIP_NO_INDEX=1 /opt/amp-nova/bin/python -m pip -q --disable-pip-version-check"
 
