@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import metric, samples
+from tests.e2e.track import at_once
 from tools.cloud.layout import FAST, HOSTS
 from tools.cloud.processes import until
 
@@ -17,17 +18,20 @@ DIFFERENT, DIFFERENT_TIMES = 1.7, 5
 """How much more work a core does on the fast host, and how often that is measured until it does."""
 
 
-def measure(processes, seconds):
-    """CPU seconds and rounds of work of each process, in windows of 1 s."""
-    seen = [[(time.monotonic(), p.cpu_s(), p.rounds()) for p in processes]]
-    for _ in range(seconds):
-        time.sleep(1)
-        seen.append([(time.monotonic(), p.cpu_s(), p.rounds()) for p in processes])
-    windows = []
-    for before, after in itertools.pairwise(seen):
-        pairs = zip(before, after, strict=True)
-        windows.append([((c - b) / (t - s), (r - q) / (t - s)) for (s, b, q), (t, c, r) in pairs])
-    return windows
+def measure(processes, windows, window_s=1.0):
+    """CPU seconds and rounds of work of each process a second, in each window."""
+    seen = []
+    with at_once():
+        for left in reversed(range(windows + 1)):
+            seen.append([(time.monotonic(), p.cpu_s(), p.rounds()) for p in processes])
+            time.sleep(window_s if left else 0.0)
+    return [
+        [
+            ((c - b) / (t - s), (r - q) / (t - s))
+            for (s, b, q), (t, c, r) in zip(before, after, strict=True)
+        ]
+        for before, after in itertools.pairwise(seen)
+    ]
 
 
 def test_the_same_flavor_delivers_the_same_on_both_hosts(cloud, image, speeds, figure):

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests.e2e.conftest import metric, samples
+from tests.e2e.test_bookings import measure
 from tools.cloud.client import openstack
 from tools.cloud.layout import FAST, SLOW
 from tools.cloud.processes import until
@@ -24,14 +25,8 @@ def cores(servers, windows):
     """CPU time over wall time of each server, in each window."""
     processes = [server.process() for server in servers]
     time.sleep(3)  # the agent has seen all of them
-    found, before = [], [(time.monotonic(), p.cpu_s()) for p in processes]
-    for _ in range(windows):
-        time.sleep(WINDOW_S)
-        now = [(time.monotonic(), p.cpu_s()) for p in processes]
-        pairs = zip(before, now, strict=True)
-        found.append([(used - had) / (t - s) for (s, had), (t, used) in pairs])
-        before = now
-    return [[window[i] for window in found] for i in range(len(processes))]
+    found = measure(processes, windows, WINDOW_S)
+    return [[window[i][0] for window in found] for i in range(len(processes))]
 
 
 def crowd(cloud, image):

@@ -1,9 +1,11 @@
 """Follows a server through a move: CPU time, counted work and limit, on both hosts, every 5 ms."""
 
 import bisect
+import contextlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -34,6 +36,17 @@ class Window:
     rounds: int
 
 
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Look when it is time: beside spinning guests an ordinary thread would look too late."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
+
+
 class Track:
     """A context manager; what it saw is there afterwards."""
 
@@ -53,11 +66,10 @@ class Track:
         self._thread.join()
 
     def _run(self) -> None:
-        # Beside spinning guests an ordinary thread would look too late.
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-        while not self._stop.wait(PERIOD_S):
-            for host in HOSTS:
-                self._look(host)
+        with at_once():
+            while not self._stop.wait(PERIOD_S):
+                for host in HOSTS:
+                    self._look(host)
 
     def _look(self, host: Host) -> None:
         try:
