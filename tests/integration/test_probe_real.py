@@ -25,6 +25,9 @@ SECONDS = int(os.environ.get("AMP_NOVA_SECONDS", "0"))
 V2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
 ROOT = Path("/sys/fs/cgroup") if V2 else Path("/sys/fs/cgroup/cpu")
 CPU = 1
+SWITCH_S = 6e-5
+"""What the kernel counts as run time in each period although the probe gets none of it: interrupts
+and the switch from and to another process, on this machine, which is virtual itself."""
 
 
 class Limit(NamedTuple):
@@ -147,12 +150,13 @@ def test_the_probe_says_what_the_kernel_knows(name, capsys):
             print(
                 f"\n{name}: kernel {truth:.4f}", *(f"{k} {vcpu.get(k, found.get(k))}" for k in keys)
             )
-        assert vcpu["capacity_cores"] == pytest.approx(truth, rel=0.02)
+        switch_cores = SWITCH_S * 1000 / own.period_ms if own.cores else 0.0
+        assert 0.98 * truth - switch_cores <= vcpu["capacity_cores"] <= 1.02 * truth
         assert (vcpu["lost_to_limit_ratio"] >= probe.NAMED_RATIO) == (own.cores is not None)
         contention = vcpu["lost_to_contention_ratio"]  # a little is this machine's own work
         assert contention > 0.05 if others else contention < 0.03
         if own.cores is not None:
-            assert vcpu["limit_cores"] == pytest.approx(own.cores, rel=0.02)
+            assert 0.98 * own.cores - switch_cores <= vcpu["limit_cores"] <= 1.02 * own.cores
             assert vcpu["period_s"] == pytest.approx(own.period_ms / 1000, rel=0.05)
             assert any("of the server itself limits the probe" in note for note in found["notes"])
         assert found["scs_kept"] == (truth >= 0.2)
