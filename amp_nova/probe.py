@@ -196,10 +196,10 @@ class Vcpu(NamedTuple):
 
     def wakeups(
         self, grid: Grid, most_s: "Sequence[float]", until_s: float
-    ) -> "list[tuple[float, float, Gaps]]":
-        """Wake late in a period, at most by each of these in turn: how late, run time and gaps."""
+    ) -> "list[tuple[float, float, float, Gaps]]":
+        """Wake late in a period, at most by these in turn: how late, wait, run time, gaps."""
         spans = max(1, math.ceil(SLACK_S / most_s[0]))
-        wakeups: list[tuple[float, float, Gaps]] = []
+        wakeups: list[tuple[float, float, float, Gaps]] = []
         while True:
             # A limit may be that of all vCPUs: they draw the same numbers.
             turn = grid.number(self.clock()) // (spans + 2) + 1
@@ -209,7 +209,8 @@ class Vcpu(NamedTuple):
             late_s = most_s[turn % len(most_s)] * random.Random(turn).random()
             woke_s, gaps = self.wake(begin_s + late_s, end_s + grid.period_s / 4)
             lost_s = sum(min(end, end_s) - min(start, end_s) for start, end in gaps)
-            wakeups.append((late_s, max(0.0, end_s - woke_s - lost_s), gaps))
+            wait_s = woke_s - begin_s - late_s
+            wakeups.append((late_s, wait_s, max(0.0, end_s - woke_s - lost_s), gaps))
 
     def waits(self, grid: Grid, burst_s: float, until_s: float) -> "list[float]":
         """Seconds lost in bursts that are shorter than the quota, at random times of a period."""
@@ -244,13 +245,16 @@ def is_own(vcpu: Vcpu, grid: Grid, lost: "Losses", until_s: float) -> bool:
     wakeups = vcpu.wakeups(grid, most_s, now + (until_s - now) / (2 if brief else 1))
     if len(wakeups) < 3:
         return True
-    gaps = [(a, b) for _, _, gaps in wakeups for a, b in gaps if b - a >= grid.gap_s]
+    gaps = [(a, b) for *_, gaps in wakeups for a, b in gaps if b - a >= grid.gap_s]
     if coherence(gaps, 1 / grid.period_s, grid.origin_s).real < 0.3:
+        return False
+    # With its whole quota left, only contention keeps a vCPU that wakes from running.
+    if statistics.mean(wait_s for _, wait_s, *_ in wakeups) > 0.15 * idle_s + waits_s:
         return False
     if brief:
         waits = vcpu.waits(grid, limit_cores(lost, grid) * grid.period_s / 2, until_s)
         return not waits or statistics.mean(waits) < 0.15 * idle_s
-    early = [(late_s, run_s) for late_s, run_s, _ in wakeups if late_s < most_s[0]]
+    early = [(late_s, run_s) for late_s, _, run_s, _ in wakeups if late_s < most_s[0]]
     slope, error = fit(early) if len(early) > 2 else (0.0, 0.0)
     rate = 1 - waits_s / (grid.period_s - idle_s)
     return slope > -0.45 * rate and error < 0.4 * rate

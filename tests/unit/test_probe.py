@@ -46,7 +46,7 @@ def booked_neighbours(draw):
     """One or two neighbours that come first and have limits of the same period: a regular load."""
     period_s = draw.choice((0.02, 0.1))
     count = draw.randint(1, 2)
-    quotas_s = [draw.uniform(0.1, 0.4) * period_s for _ in range(count)]
+    quotas_s = [draw.uniform(0.1, 0.47) * period_s for _ in range(count)]
     return Thread(), [Thread(quota_s, period_s, weight=10.0) for quota_s in quotas_s]
 
 
