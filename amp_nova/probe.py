@@ -248,12 +248,12 @@ def is_own(vcpu: Vcpu, grid: Grid, lost: "Losses", until_s: float) -> bool:
     gaps = [(a, b) for *_, gaps in wakeups for a, b in gaps if b - a >= grid.gap_s]
     if coherence(gaps, 1 / grid.period_s, grid.origin_s).real < 0.3:
         return False
-    # With its whole quota left, only contention keeps a vCPU that wakes from running.
-    if statistics.mean(wait_s for _, wait_s, *_ in wakeups) > 0.15 * idle_s + waits_s:
-        return False
     if brief:
         waits = vcpu.waits(grid, limit_cores(lost, grid) * grid.period_s / 2, until_s)
         return not waits or statistics.mean(waits) < 0.15 * idle_s
+    # With its whole quota left, only contention keeps a vCPU that wakes from running.
+    if statistics.mean(wait_s for _, wait_s, *_ in wakeups) > 0.06 * idle_s + waits_s:
+        return False
     early = [(late_s, run_s) for late_s, _, run_s, _ in wakeups if late_s < most_s[0]]
     slope, error = fit(early) if len(early) > 2 else (0.0, 0.0)
     rate = 1 - waits_s / (grid.period_s - idle_s)

@@ -57,7 +57,12 @@ def timers(draw):
     return Thread(), [Thread(burst=lambda r: burst, weight=3.0)]
 
 
-CONTENTION = (busy_neighbours, irregular_neighbours, booked_neighbours, timers)
+def little_is_left(draw):
+    """Two neighbours that come first leave a tenth of the core, at the end of each period."""
+    return Thread(), [Thread(quota_s, 0.02, weight=10.0) for quota_s in (0.008, 0.01)]
+
+
+CONTENTION = (busy_neighbours, irregular_neighbours, booked_neighbours, timers, little_is_left)
 
 
 def judged(make, seed):
