@@ -7,7 +7,7 @@ On each vCPU a process computes and reads the clock. A gap between two readings 
 vCPU did not run. A limit such as CFS bandwidth stops a vCPU that has used its quota until the next
 period begins, so those gaps end on a grid of times. Gaps of contention end when a neighbour pauses.
 That can be as regular, so the last quarter of the time tests the grid by waking at random times: a
-limit still leaves the vCPU its whole quota, and the gaps still end on the grid.
+limit lets the vCPU run at once, with its whole quota, and the gaps still end on the grid.
 """
 
 import argparse
