@@ -29,6 +29,9 @@ CASES = [(busy, folds) for busy in (1, 2, 4) for folds in (False, True)]
 if "AMP_NOVA_SECONDS" not in os.environ:
     CASES = CASES[-1:]
 PCPUS = {0, 1}
+UNEVEN_RATIO = 0.7
+"""The least of an equal share that a busy vCPU gets of one limit, which the kernel hands out to
+pCPUs: another reason not to offer it as a booking."""
 
 pytestmark = [
     pytest.mark.measures,
@@ -131,6 +134,6 @@ def test_one_limit_of_the_guest(busy, folds):
         windows = [fmean(got[at : at + 3]) for at in range(len(got) - 2)]
         assert max(windows) <= 1.01 * VCPUS * BOOKED
         if not folds:
-            assert each[:busy] == pytest.approx([VCPUS * BOOKED / busy] * busy, rel=0.05)
+            assert min(each[:busy]) >= UNEVEN_RATIO * VCPUS * BOOKED / busy
 
     measured(check)
