@@ -178,7 +178,8 @@ def test_in_service_bookings_are_kept(guests, agent, tmp_path):
         measured(kept)
         share = (cpu_ns(process.pid) - before) / 1e9 / (time.monotonic() - began_s)
         print(f"calibration used {share:.3f} of a core")
-        assert 0.1 < share < 0.52
+        assert share < 0.52
+        until(lambda: cpu_ns(process.pid) > before + 5e8, 60, "half a second of calibration")
         if SECONDS:
             out, err = process.communicate(timeout=1800)
             print(f"{out}\nafter {time.monotonic() - began_s:.0f} s")
