@@ -181,6 +181,15 @@ def limit_cores(lost: "Losses", grid: Grid) -> float:
     return 1.0 - sum(map(sum, clear)) / grid.period_s / max(1, len(clear))
 
 
+class Wakeup(NamedTuple):
+    """One sleep that ended in a period: how late there, the wait for the vCPU, its run time."""
+
+    late_s: float
+    wait_s: float
+    run_s: float
+    gaps: "Gaps"
+
+
 class Vcpu(NamedTuple):
     """The clock of a vCPU, and how to sleep and to compute there."""
 
@@ -194,12 +203,10 @@ class Vcpu(NamedTuple):
         gaps, marks = busy(self.clock, until_s, self.factor)
         return marks[0][0], gaps
 
-    def wakeups(
-        self, grid: Grid, most_s: "Sequence[float]", until_s: float
-    ) -> "list[tuple[float, float, float, Gaps]]":
-        """Wake late in a period, at most by these in turn: how late, wait, run time, gaps."""
+    def wakeups(self, grid: Grid, most_s: "Sequence[float]", until_s: float) -> "list[Wakeup]":
+        """Wake late in a period, at most by these in turn."""
         spans = max(1, math.ceil(SLACK_S / most_s[0]))
-        wakeups: list[tuple[float, float, float, Gaps]] = []
+        wakeups: list[Wakeup] = []
         while True:
             # A limit may be that of all vCPUs: they draw the same numbers.
             turn = grid.number(self.clock()) // (spans + 2) + 1
@@ -210,7 +217,8 @@ class Vcpu(NamedTuple):
             woke_s, gaps = self.wake(begin_s + late_s, end_s + grid.period_s / 4)
             lost_s = sum(min(end, end_s) - min(start, end_s) for start, end in gaps)
             wait_s = woke_s - begin_s - late_s
-            wakeups.append((late_s, wait_s, max(0.0, end_s - woke_s - lost_s), gaps))
+            run_s = max(0.0, end_s - woke_s - lost_s)
+            wakeups.append(Wakeup(late_s, wait_s, run_s, gaps))
 
     def waits(self, grid: Grid, burst_s: float, until_s: float) -> "list[float]":
         """Seconds lost in bursts that are shorter than the quota, at random times of a period."""
@@ -245,7 +253,7 @@ def is_own(vcpu: Vcpu, grid: Grid, lost: "Losses", until_s: float) -> bool:
     wakeups = vcpu.wakeups(grid, most_s, now + (until_s - now) / (2 if brief else 1))
     if len(wakeups) < 3:
         return True
-    gaps = [(a, b) for *_, gaps in wakeups for a, b in gaps if b - a >= grid.gap_s]
+    gaps = [(a, b) for each in wakeups for a, b in each.gaps if b - a >= grid.gap_s]
     if coherence(gaps, 1 / grid.period_s, grid.origin_s).real < 0.3:
         return False
     if brief:
@@ -253,9 +261,9 @@ def is_own(vcpu: Vcpu, grid: Grid, lost: "Losses", until_s: float) -> bool:
         return not waits or statistics.mean(waits) < 0.15 * idle_s
     # With its whole quota left, only contention keeps a vCPU that wakes from running. Timers are
     # 0.3 ms late; neighbours that leave the same gaps let it wait for about a tenth of them.
-    if statistics.mean(wait_s for _, wait_s, *_ in wakeups) > 0.06 * idle_s + waits_s:
+    if statistics.mean(each.wait_s for each in wakeups) > 0.06 * idle_s + waits_s:
         return False
-    early = [(late_s, run_s) for late_s, _, run_s, _ in wakeups if late_s < most_s[0]]
+    early = [(each.late_s, each.run_s) for each in wakeups if each.late_s < most_s[0]]
     slope, error = fit(early) if len(early) > 2 else (0.0, 0.0)
     rate = 1 - waits_s / (grid.period_s - idle_s)
     return slope > -0.45 * rate and error < 0.4 * rate
