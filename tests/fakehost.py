@@ -219,7 +219,7 @@ def put_limit(group, version, quota, period):
         put(group / "cpu.cfs_period_us", period)
 
 
-class FakeHost:
+class FakeFiles:
     """Files of a FAKE node below ``root``. ``prefix`` is what stands before libvirt's groups."""
 
     def __init__(self, root, version=2, prefix="", hybrid=False):
@@ -415,7 +415,7 @@ class Node:
         from amp_nova.host.sensor import HostPaths, LibvirtSensor  # only where libvirt is
         from amp_nova.host.writer import Conditions, Writer
 
-        self.host = FakeHost(root, version)
+        self.host = FakeFiles(root, version)
         self.kernel = self.host.kernel.install(monkeypatch)
         self.libvirt = FakeLibvirt()
         self.topology, self.online, self.loads = topology(), frozenset(range(4)), 0

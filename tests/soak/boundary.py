@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from amp_nova.cmd import agent
-from tests.fakehost import FakeHost, Node
+from tests.fakehost import FakeFiles, Node
 from tests.unit.agent.setups import Setup
 
 DOMAINS = 20
@@ -31,7 +31,7 @@ class Coming:
             self._create(len(self._places))
 
     @property
-    def _host(self) -> FakeHost:
+    def _host(self) -> FakeFiles:
         return self._node.host
 
     def _create(self, place: int) -> None:

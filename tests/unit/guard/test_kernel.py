@@ -9,7 +9,7 @@ import pytest
 from amp_nova.guard import kernel
 from amp_nova.guard.kernel import GONE, DomainGroup, VcpuGroup
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import FakeHost, descriptors
+from tests.fakehost import FakeFiles, descriptors
 
 NAME = "instance-00000001"
 FORTY = Bandwidth(40000, 100000)
@@ -18,7 +18,7 @@ FORTY = Bandwidth(40000, 100000)
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def host(request, tmp_path, monkeypatch):
     """A fake host of either version."""
-    found = FakeHost(tmp_path, request.param)
+    found = FakeFiles(tmp_path, request.param)
     found.kernel.install(monkeypatch)
     return found
 
@@ -26,7 +26,7 @@ def host(request, tmp_path, monkeypatch):
 @pytest.fixture
 def v1(tmp_path, monkeypatch):
     """A fake host of version 1, where a limit is two files."""
-    found = FakeHost(tmp_path, 1)
+    found = FakeFiles(tmp_path, 1)
     found.kernel.install(monkeypatch)
     return found
 

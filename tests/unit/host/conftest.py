@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fakehost import FakeHost, Node
+from tests.fakehost import FakeFiles, Node
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
@@ -22,6 +22,6 @@ def running(node):
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def host(request, tmp_path, monkeypatch):
     """A fake host."""
-    found = FakeHost(tmp_path, request.param)
+    found = FakeFiles(tmp_path, request.param)
     found.kernel.install(monkeypatch)
     return found

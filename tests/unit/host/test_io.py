@@ -8,7 +8,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.host.io import IoHost, line_rate_bytes_s
 from amp_nova.host.libvirt.domain_xml import parse
-from tests.fakehost import FakeHost, FakeLibvirt, nova_xml, put, remove, resource, stat, topology
+from tests.fakehost import FakeFiles, FakeLibvirt, nova_xml, put, remove, resource, stat, topology
 
 NAME = "instance-00000001"
 NIC = '<devices><interface type="{}"><target dev="tap0"/>{}</interface></devices>'
@@ -19,7 +19,7 @@ class IoNode:
     """A fake node with one domain, and the code under test."""
 
     def __init__(self, root, monkeypatch, version=2):
-        self.host = FakeHost(root, version)
+        self.host = FakeFiles(root, version)
         self.kernel = self.host.kernel.install(monkeypatch)
         self.kernel.pcpus = frozenset(range(4))
         self.root, self.libvirt = root, FakeLibvirt()

@@ -10,7 +10,7 @@ from amp_nova.host import vcpu_threads
 from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import Counters
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import TIDS_FROM, FakeHost, remove
+from tests.fakehost import TIDS_FROM, FakeFiles, remove
 
 NAME = "instance-00000001"
 ALL = frozenset(range(8))
@@ -130,7 +130,7 @@ def test_thread_that_ended_since_the_listing_is_passed_over(host, monkeypatch):
 
 def test_the_weight_is_that_of_the_whole_domain(tmp_path):
     """libvirt has a level between the domain and its vCPUs in version 2."""
-    host = FakeHost(tmp_path, 2)
+    host = FakeFiles(tmp_path, 2)
     host.start(vcpus=0)
     host.plug(NAME, 0, group="libvirt/vcpu{}")
 
