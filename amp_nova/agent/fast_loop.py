@@ -7,7 +7,6 @@ decides which vCPUs those are, and where they run.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -59,7 +58,8 @@ class Target:
     nominal_ips: float | None = None
 
 
-class Throttled(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Throttled:
     """What one run of the loop wrote: the new limits, and why others could not be written."""
 
     limits: Bandwidths

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from amp_nova.control.foreign_changes import Backoff
 from amp_nova.exceptions import HypervisorUnavailable
@@ -34,7 +33,8 @@ class IoSettings:
     repairs_max: int = 3
 
 
-class IoDomain(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IoDomain:
     """The I/O work of one domain after an interval.
 
     ``slow``: its threads are kept off fast cores; ``least_kept_ratio``: lower bound of
@@ -50,7 +50,8 @@ class IoDomain(NamedTuple):
     note: str | None
 
 
-class IoReport(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IoReport:
     """The domains after the last interval, and counts since the agent started.
 
     ``moves``: moves of domains, by destination (``slow`` or ``home``); ``failures``:
@@ -63,7 +64,8 @@ class IoReport(NamedTuple):
     drift: int
 
 
-class _Cores(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Cores:
     """The host, its slow pCPUs, and the speed of the fastest core type over the slowest."""
 
     topology: Topology
@@ -142,22 +144,22 @@ class IoWork:
         now_s: float,
         lines: list[str],
     ) -> IoDomain:
-        topology, slow_pcpus, speed = cores
-        slow = io_overlap.off_fast_cores(reading, slow_pcpus)
+        slow = io_overlap.off_fast_cores(reading, cores.slow_pcpus)
         state = self._states.get(reading.resource)
         if state is None or state.incarnation != reading.incarnation:
             # Threads that an earlier agent moved stay until their usage says otherwise.
             case = Case(insensitive=self._settings.work == "slow" and slow)
             state = self._states[reading.resource] = _State(reading.incarnation, case)
         use = None if state.reading is None else io_overlap.use(state.reading, reading)
-        note = reading.failure or self._excluded(state, reading, topology, paused, now_s)
+        note = reading.failure or self._excluded(state, reading, cores.topology, paused, now_s)
         moves = note is None and self._settings.work == "slow"
         state.case = io_overlap.judge(state.case, use, Rule(), now_s, moves=moves)
         if note is None:
-            note = self._move(state, reading, topology, lines)
+            note = self._move(state, reading, cores.topology, lines)
         if note != state.note and note not in (None, *paused.values()):
             LOG.warning("%s: %s", reading.name, note)
         state.reading, state.note = reading, note
+        speed = cores.speed_ratio
         least_kept_ratio = io_overlap.least_kept_ratio(use, speed) if use and speed else None
         return IoDomain(reading, state.case, use, slow, least_kept_ratio, note)
 

@@ -9,9 +9,8 @@ import contextlib
 import logging
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from amp_nova.guard import record
 from amp_nova.guard.kernel import GONE
@@ -179,7 +178,8 @@ class Records:
         return vcpus
 
 
-class Identity(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Identity:
     """What a vCPU's record describes; if either changes, the vCPU is recorded again."""
 
     thread: VcpuThread
@@ -205,7 +205,7 @@ def _domain(domain: Domain, threads: VcpuThreads) -> record.Domain:
 
 def _vcpu(present: Identity, before: Vcpu | None, state: SafeState | None) -> Vcpu | None:
     """The record of a vCPU; ``None`` if the agent never changed it and is not about to."""
-    thread, allowed = present
+    thread, allowed = present.thread, present.allowed
     inode = os.stat(thread.group.path).st_ino
     if before is not None:
         same = (before.task, before.started, before.inode)

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from amp_nova.accounting.slowdown import Shared, slowdown
 from amp_nova.admission import free_cores
@@ -47,7 +46,8 @@ class HostInfo:
         return online if self.bookable is None else online & self.bookable
 
 
-class CalibrationStatus(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CalibrationStatus:
     """When the calibration in use was made, in seconds since the epoch, and how exact it is.
 
     ``errors``: half the width of the confidence interval of each coefficient, by core type.

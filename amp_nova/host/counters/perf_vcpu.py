@@ -12,8 +12,8 @@ import errno
 import os
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters import perf
@@ -31,7 +31,8 @@ SHARED_RATIO = 0.01
 _CANNOT_EXCLUDE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
-class GroupReading(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupReading:
     """A cumulative reading of one group; ``None`` for an event that is not counted."""
 
     enabled_ns: int

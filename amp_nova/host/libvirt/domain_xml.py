@@ -9,7 +9,6 @@ import fnmatch
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import NAMESPACE
@@ -30,7 +29,8 @@ MARK_PREFIX = "amp"
 PCpus = frozenset[int]
 
 
-class Pin(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pin:
     """The pCPUs that amp-nova pinned a vCPU to, and its pin before (``None``: it had none)."""
 
     pcpus: PCpus

@@ -7,8 +7,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from amp_nova.exceptions import HypervisorUnavailable, sentence
 from amp_nova.host.libvirt.connection import WRITE, Connection, NotYet
@@ -18,7 +18,8 @@ from amp_nova.model.observation import Domain
 LOG = logging.getLogger(__name__)
 
 
-class _Listing(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Listing:
     """One domain: its id (-1 if it is not running), its definition, and libvirt's handle of it."""
 
     number: int
@@ -171,7 +172,7 @@ class Hypervisor:
             uuid, number = domain.UUIDString(), domain.ID()
             before = earlier.get(uuid)
             if before is not None and before.number == number and uuid not in changed:
-                listings[uuid] = before._replace(handle=domain)
+                listings[uuid] = replace(before, handle=domain)
                 continue
             if uuid in events and self._connection.late(uuid):
                 self._read_again(uuid)  # the answer under way may be older than the event

@@ -3,7 +3,7 @@
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from amp_nova.cmd.command import Answer, Report, progress
 from amp_nova.exceptions import ConfigInvalid
@@ -39,7 +39,8 @@ COLUMNS = (
 VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, IDENTITY, FITTED, OWN)
 
 
-class FigureRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FigureRow:
     """A row, and where it belongs."""
 
     paper: Paper
@@ -146,16 +147,16 @@ def _rows(figure_rows: Sequence[FigureRow], notes: Sequence[str]) -> list[tuple[
     number = {note: str(i) for i, note in enumerate(notes, 1)}
     return [
         (
-            paper.name,
-            figure.name,
+            each.paper.name,
+            each.figure.name,
             row.quantity,
             row.published.text,
             f"{row.ours:.4g} {row.unit}".rstrip(),
             interval(row),
             float(f"{row.difference:.3g}"),
             row.verdict,
-            ", ".join(number[text] for text in each.row.notes),
+            ", ".join(number[text] for text in row.notes),
         )
         for each in figure_rows
-        for paper, figure, row in (each,)
+        for row in (each.row,)
     ]

@@ -2,9 +2,10 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from amp_nova import plugins
 from amp_nova.cmd.arguments import pairs
@@ -43,7 +44,8 @@ SHORT = 0.98
 CORES_MOST = 4096
 
 
-class Alternative(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Alternative:
     """One answer: what was changed, the result, and how it may differ."""
 
     label: str
@@ -145,14 +147,14 @@ def _rows(
     as_is: Result, answers: Sequence[Alternative], recording: Recorded | None
 ) -> list[list[object]]:
     rows: list[list[object]] = []
-    for label, result, distribution, intervals in answers:
-        for name, then in result.vms.items():
-            now, interval = as_is.vms[name], intervals[name, "progress_refcores"]
-            runs = distribution[name, "progress_refcores"]
+    for answer in answers:
+        for name, then in answer.result.vms.items():
+            key = name, "progress_refcores"
+            now, interval, runs = as_is.vms[name], answer.intervals[key], answer.distribution[key]
             measured = recording[name].measures if recording and name in recording else {}
             rows.append(
                 [
-                    label,
+                    answer.label,
                     name,
                     short(measured.get("progress_refcores")),
                     short(now.progress_refcores),

@@ -6,7 +6,7 @@ A lasting change of its demand or its speedup begins a new phase.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from amp_nova.hardware.effective_speed import speed
 from amp_nova.model.topology import CoreType
@@ -25,7 +25,8 @@ CONFIRMED = 2
 """Number of buckets in a row that have to differ before a phase ends."""
 
 
-class Phase(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Phase:
     """A time in which the vCPU behaved alike; ``speedup``: the most certain estimate in it."""
 
     for_s: float

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from amp_nova.agent.loop import Settings
 from amp_nova.agent.state.policy_runner import PolicySettings
@@ -145,7 +145,8 @@ def at_least(value: float, unit: str = "", neutral: float = 0.0, text: str = "")
     return Published(text or f"at least {value:g} {unit}".rstrip(), value, math.inf, neutral)
 
 
-class Kind(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Kind:
     """Why a row is no result even if it agrees with the paper: its verdict, and the reason."""
 
     verdict: str

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import settings, wiring
+from amp_nova.agent.publish.host_info import NOT_CALIBRATED
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.hardware.calibration import Estimate
 from amp_nova.host.calibration import provenance
@@ -78,12 +79,12 @@ def test_calibration_has_an_age_and_errors_where_it_is_in_use(setup, monkeypatch
     monkeypatch.setattr(wiring.file, "read", lambda path: (found,))
     conf = setup.conf()
 
-    made_s, errors = wiring.calibrated(conf, reports.topology())
-    assert (made_s, errors) == (77.0, {"fast": pytest.approx(0.07)})
-    assert wiring.calibrated(conf, setup.node.topology) == (None, {})
+    used = wiring.calibrated(conf, reports.topology())
+    assert (used.made_s, used.errors) == (77.0, {"fast": pytest.approx(0.07)})
+    assert wiring.calibrated(conf, setup.node.topology) == NOT_CALIBRATED
     monkeypatch.undo()
     conf.set_override("calibration_file", str(setup.tmp_path / "gone.json"), "topology")
-    assert wiring.calibrated(conf, reports.topology()) == (None, {})  # its coefficients stay
+    assert wiring.calibrated(conf, reports.topology()) == NOT_CALIBRATED  # its coefficients stay
 
 
 def test_the_libvirt_writer_decides_by_what_libvirt_can(setup):
