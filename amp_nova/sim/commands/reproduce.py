@@ -149,14 +149,13 @@ def _rows(figure_rows: Sequence[FigureRow], notes: Sequence[str]) -> list[tuple[
         (
             each.paper.name,
             each.figure.name,
-            row.quantity,
-            row.published.text,
-            f"{row.ours:.4g} {row.unit}".rstrip(),
-            interval(row),
-            float(f"{row.difference:.3g}"),
-            row.verdict,
-            ", ".join(number[text] for text in row.notes),
+            each.row.quantity,
+            each.row.published.text,
+            f"{each.row.ours:.4g} {each.row.unit}".rstrip(),
+            interval(each.row),
+            float(f"{each.row.difference:.3g}"),
+            each.row.verdict,
+            ", ".join(number[text] for text in each.row.notes),
         )
         for each in figure_rows
-        for row in (each.row,)
     ]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -28,7 +27,8 @@ BUCKETS_MAX = 720
 """Buckets of a recording: phases are no shorter than two of them."""
 
 
-class Bucket(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Bucket:
     """One vCPU over a short time, in seconds of wall time.
 
     ``observed_s``: how much of it was observed; ``demand_s``: how long the vCPU wanted to run in
