@@ -5,11 +5,12 @@ from amp_nova.host.counters.perf import Event
 
 SOFTWARE = 1
 TASK_CLOCK = Event("task clock", SOFTWARE, 1)
-"""Nanoseconds on a CPU."""
+"""Nanoseconds on a CPU; unlike CPU time, it includes what the machine's own host takes (steal)."""
+PAGE_FAULTS = Event("page faults", SOFTWARE, 2)
 STAND_INS = {
     "instructions": TASK_CLOCK,
     "cycles": Event("context switches", SOFTWARE, 3),
-    "cache misses": Event("page faults", SOFTWARE, 2),
+    "cache misses": PAGE_FAULTS,
 }
 
 
