@@ -46,7 +46,7 @@ def unmarked(block):
     return [c for c in own if not (c.startswith("tools/") and (ROOT / c.split()[0]).is_file())]
 
 
-@pytest.mark.parametrize("block", documented.blocks(), ids=lambda b: f"{b.page.stem}:{b.line}")
+@pytest.mark.parametrize("block", [*documented.blocks()], ids=lambda b: f"{b.page.stem}:{b.line}")
 def test_every_command_is_run_by_a_test_or_marked_with_where_it_was_run(block):
     """A block of other commands has a caption, such as ``on Debian 12``."""
     assert unmarked(block) == []
