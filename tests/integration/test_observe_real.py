@@ -33,7 +33,7 @@ PAIRS = [
 """Two guests each, on the fast and the slow core: booked reference cores, and the length of the
 naps between their bursts in ms (0: always busy)."""
 FULL = "AMP_NOVA_PAIRS" in os.environ
-"""Whether to compare all pairs: ten minutes."""
+"""Whether to compare all pairs: five minutes."""
 TRACED_CYCLES = int(os.environ.get("AMP_NOVA_CYCLES", "30"))
 """Cycles that strace watches: 3600 are an hour."""
 WATCHED_S = 10.0
