@@ -35,7 +35,7 @@ AS_FOUND = SafeState()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class Tuning:
     """The limit (``None``: no limit), the affinity and the burst of a vCPU."""
 
     bandwidth: Bandwidth | None
@@ -57,7 +57,7 @@ class Vcpu:
     inode: int
     version: int
     allowed: PCpus
-    original: State
+    original: Tuning
     safe: SafeState = AS_FOUND
 
 
@@ -235,7 +235,7 @@ def _vcpu(plain: Any, process: str) -> Vcpu:
         inode=int(plain["inode"]),
         version=int(plain["version"]),
         allowed=_pcpus(plain["allowed"]),
-        original=State(limit, _pcpus(plain["found"]["pcpus"]), burst_us),
+        original=Tuning(limit, _pcpus(plain["found"]["pcpus"]), burst_us),
         safe=SafeState(pcpus, limits, bool(safe["leave"])),
     )
 

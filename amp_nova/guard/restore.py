@@ -11,21 +11,21 @@ from functools import partial
 
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.guard.kernel import GONE, DomainGroup, Thread, VcpuGroup, opened
-from amp_nova.guard.record import Domain, State, Vcpu
+from amp_nova.guard.record import Domain, Tuning, Vcpu
 from amp_nova.model.bandwidth import Bandwidth, Step, described
 
 ATTEMPTS = 4
 """How often a vCPU whose pCPUs change meanwhile is restored; the guard's next poll goes on."""
-Target = Callable[[Vcpu, State], State]
+Target = Callable[[Vcpu, Tuning], Tuning]
 """Decides what shall be in force for a vCPU, from its record and its present state."""
 
 
-def original(vcpu: Vcpu, _now: State) -> State:
+def original(vcpu: Vcpu, _now: Tuning) -> Tuning:
     """What was in force before the agent's first change."""
     return vcpu.original
 
 
-def safe(vcpu: Vcpu, now: State) -> State:
+def safe(vcpu: Vcpu, now: Tuning) -> Tuning:
     """The safe state of a vCPU.
 
     A booked vCPU stays on its present core type and gets the limit for that type. If its affinity
@@ -42,15 +42,15 @@ def safe(vcpu: Vcpu, now: State) -> State:
             pcpus = now.pcpus if others else vcpu.original.pcpus
         else:
             pcpus = now.pcpus if now.pcpus and now.pcpus <= state.pcpus else state.pcpus
-        return State(vcpu.original.bandwidth, pcpus, vcpu.original.burst_us)
+        return Tuning(vcpu.original.bandwidth, pcpus, vcpu.original.burst_us)
     for affinity in (now.pcpus, state.pcpus):
         for there, limit in state.limits:
             if affinity and affinity <= there:
-                return State(limit, affinity)
+                return Tuning(limit, affinity)
     return now
 
 
-def steps(now: State, target: State) -> tuple[Step, ...]:
+def steps(now: Tuning, target: Tuning) -> tuple[Step, ...]:
     """The writes from one state to another, ordered so that none gives more than both states do."""
     writes: list[Step] = []
     if now.pcpus != target.pcpus and target.pcpus:
@@ -148,7 +148,7 @@ def _vcpu(
     ):
         thread.verify()
         for _ in range(ATTEMPTS):
-            now = State(group.bandwidth(), thread.pcpus(), group.read_burst())
+            now = Tuning(group.bandwidth(), thread.pcpus(), group.read_burst())
             target = target_of(vcpu, now)
             todo = steps(now, target)
             if not todo or todo == before:  # its cpuset may permit no more

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from amp_nova.guard import record
 from amp_nova.guard.kernel import GONE
-from amp_nova.guard.record import AS_FOUND, State, Vcpu
+from amp_nova.guard.record import AS_FOUND, Tuning, Vcpu
 from amp_nova.host.sensor import LibvirtSensor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.model import cpu_weight
@@ -230,7 +230,7 @@ def _vcpu(present: Identity, before: Vcpu | None, state: SafeState | None) -> Vc
     return replace(before, safe=AS_FOUND if state is None else state)
 
 
-def _original(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> State:
+def _original(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> Tuning:
     """The limit and affinity of a vCPU before the first change.
 
     A value that already equals the safe state was set by an earlier agent that left no record, and
@@ -241,4 +241,4 @@ def _original(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> 
         limit = None
     if pcpus == state.pcpus and allowed:
         pcpus = allowed
-    return State(limit, pcpus, thread.group.read_burst())
+    return Tuning(limit, pcpus, thread.group.read_burst())

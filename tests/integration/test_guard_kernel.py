@@ -13,7 +13,7 @@ import pytest
 import amp_nova
 from amp_nova.guard import record
 from amp_nova.guard.kernel import started
-from amp_nova.guard.record import Domain, State, Vcpu
+from amp_nova.guard.record import Domain, Tuning, Vcpu
 from amp_nova.model.bandwidth import Bandwidth, SafeState
 from tests.lab import until
 from tests.stands import Stand, why_not
@@ -34,7 +34,7 @@ def recorded(stand, safe):
         stand.vcpu.stat().st_ino,
         1,
         frozenset({0, 1}),
-        State(None, frozenset({0, 1})),
+        Tuning(None, frozenset({0, 1})),
         safe,
     )
     group, inode, name = str(stand.group), stand.group.stat().st_ino, stand.group.name

@@ -357,7 +357,7 @@ def test_release_restores_the_burst_that_was_found(host):
     """With its limit, and the line says so."""
     put(host.node.host.burst(), 0)
     domain = record.load(host.state / record.FOLDER, resource(NAME))
-    found = record.State(Bandwidth(30000, 50000), frozenset(SLOW), 3000)
+    found = record.Tuning(Bandwidth(30000, 50000), frozenset(SLOW), 3000)
     domain = replace(domain, vcpus={0: replace(domain.vcpus[0], original=found)})
 
     done = restore(domain, original)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.guard import record
-from amp_nova.guard.record import Domain, State, Vcpu
+from amp_nova.guard.record import Domain, Tuning, Vcpu
 from amp_nova.model.bandwidth import Bandwidth, SafeState
 
 PCPUS = st.frozensets(st.integers(0, 512), max_size=6)
@@ -25,7 +25,7 @@ PROCESS = "/proc/4711"
 TASKS = st.integers(1, 2**22).map(lambda tid: f"{PROCESS}/task/{tid}")
 VCPUS = st.builds(
     Vcpu, TASKS, TEXT, TEXT, NUMBERS, st.sampled_from([1, 2]), PCPUS,
-    st.builds(State, LIMITS, PCPUS, st.integers(0, 10**6)), SAFE,
+    st.builds(Tuning, LIMITS, PCPUS, st.integers(0, 10**6)), SAFE,
 )  # fmt: skip
 DOMAINS = st.builds(
     Domain, st.uuids().map(str), TEXT, TEXT, st.just(PROCESS), TEXT, TEXT, NUMBERS, st.booleans(),
@@ -99,7 +99,7 @@ def test_a_record_of_the_first_version_is_read(folder):
     )  # fmt: skip
     assert found.vcpus[0] == Vcpu(
         "/proc/7/task/9", "100", "/sys/fs/cgroup/vm/vcpu0", 6, 1, everywhere,
-        State(None, everywhere), SafeState(frozenset({1}), limits),
+        Tuning(None, everywhere), SafeState(frozenset({1}), limits),
     )  # fmt: skip
 
 

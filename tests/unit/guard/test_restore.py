@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.guard.record import State, Vcpu
+from amp_nova.guard.record import Tuning, Vcpu
 from amp_nova.guard.restore import safe, steps
 from amp_nova.model.bandwidth import Bandwidth, SafeState, Step
 
@@ -19,15 +19,15 @@ LIMITS = ((SLOW, HALF), (FAST, QUARTER))
 @pytest.mark.parametrize(
     ("wanted", "pcpus", "expected"),
     [
-        (SafeState(leave=True), {0}, State(None, {0})),
-        (SafeState(), {0}, State(FOUND, ANY, 7)),
-        (SafeState(), {0, 9}, State(FOUND, {0, 9}, 7)),
-        (SafeState(SLOW), {0}, State(FOUND, {0}, 7)),
-        (SafeState(SLOW), {0, 2}, State(FOUND, SLOW, 7)),
-        (SafeState(SLOW, LIMITS), {1}, State(HALF, {1})),
-        (SafeState(SLOW, LIMITS), {2}, State(QUARTER, {2})),
-        (SafeState(FAST, LIMITS), {0, 2}, State(QUARTER, FAST)),
-        (SafeState(None, LIMITS), {0, 2}, State(None, {0, 2})),
+        (SafeState(leave=True), {0}, Tuning(None, {0})),
+        (SafeState(), {0}, Tuning(FOUND, ANY, 7)),
+        (SafeState(), {0, 9}, Tuning(FOUND, {0, 9}, 7)),
+        (SafeState(SLOW), {0}, Tuning(FOUND, {0}, 7)),
+        (SafeState(SLOW), {0, 2}, Tuning(FOUND, SLOW, 7)),
+        (SafeState(SLOW, LIMITS), {1}, Tuning(HALF, {1})),
+        (SafeState(SLOW, LIMITS), {2}, Tuning(QUARTER, {2})),
+        (SafeState(FAST, LIMITS), {0, 2}, Tuning(QUARTER, FAST)),
+        (SafeState(None, LIMITS), {0, 2}, Tuning(None, {0, 2})),
     ],
     ids=[
         "left alone",
@@ -43,20 +43,20 @@ LIMITS = ((SLOW, HALF), (FAST, QUARTER))
 )
 def test_the_safe_state(wanted, pcpus, expected):
     """A booking keeps its core type; best effort keeps to what libvirt allows."""
-    vcpu = Vcpu("/proc/1/task/2", "3", "/cg", 4, 2, ANY, State(FOUND, ANY, 7), wanted)
+    vcpu = Vcpu("/proc/1/task/2", "3", "/cg", 4, 2, ANY, Tuning(FOUND, ANY, 7), wanted)
 
-    assert safe(vcpu, State(None, frozenset(pcpus))) == expected
+    assert safe(vcpu, Tuning(None, frozenset(pcpus))) == expected
 
 
 @pytest.mark.parametrize(
     ("now", "wanted", "expected"),
     [
-        (State(HALF, SLOW), State(HALF, SLOW), ()),
-        (State(None, SLOW), State(None, SLOW, 7), ()),
-        (State(HALF, SLOW, 7), State(HALF, SLOW), (Step(bandwidth=HALF),)),
-        (State(HALF, SLOW), State(QUARTER, FAST), (Step(bandwidth=QUARTER), Step(FAST))),
-        (State(QUARTER, FAST), State(HALF, SLOW), (Step(SLOW), Step(bandwidth=HALF))),
-        (State(HALF, SLOW), State(None, FAST), (Step(FAST), Step(bandwidth=None))),
+        (Tuning(HALF, SLOW), Tuning(HALF, SLOW), ()),
+        (Tuning(None, SLOW), Tuning(None, SLOW, 7), ()),
+        (Tuning(HALF, SLOW, 7), Tuning(HALF, SLOW), (Step(bandwidth=HALF),)),
+        (Tuning(HALF, SLOW), Tuning(QUARTER, FAST), (Step(bandwidth=QUARTER), Step(FAST))),
+        (Tuning(QUARTER, FAST), Tuning(HALF, SLOW), (Step(SLOW), Step(bandwidth=HALF))),
+        (Tuning(HALF, SLOW), Tuning(None, FAST), (Step(FAST), Step(bandwidth=None))),
     ],
 )
 def test_no_step_gives_more_than_both_states_do(now, wanted, expected):

@@ -8,7 +8,7 @@ import pytest
 
 from amp_nova.agent.loop import Loop
 from amp_nova.guard import record
-from amp_nova.guard.record import State
+from amp_nova.guard.record import Tuning
 from amp_nova.host import records
 from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
@@ -74,8 +74,8 @@ def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypa
     agent.loop.cycle()
 
     first = seen[0]
-    assert first.vcpus[0].original == State(Bandwidth(30000, 50000), EVERYWHERE)
-    assert first.vcpus[1].original == State(None, EVERYWHERE)
+    assert first.vcpus[0].original == Tuning(Bandwidth(30000, 50000), EVERYWHERE)
+    assert first.vcpus[1].original == Tuning(None, EVERYWHERE)
     assert first.vcpus[0].inode == os.stat(node.host.group(NAME, "vcpu0")).st_ino
     assert (first.started, first.vcpus[0].started) == ("77", "77")
     assert [limit.cores for _, limit in first.vcpus[0].safe.limits] == [0.5, 0.25]
@@ -142,7 +142,7 @@ def test_limits_of_an_agent_without_records_are_not_taken_for_the_original(node,
 
     agent = start().cycled()
 
-    assert agent.recorded().vcpus[0].original == State(None, EVERYWHERE)
+    assert agent.recorded().vcpus[0].original == Tuning(None, EVERYWHERE)
 
 
 def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start):
@@ -185,7 +185,7 @@ def test_a_record_that_cannot_be_used_is_kept_beside_the_new_one(node, start, ca
     assert f"the record of {R} cannot be used: unsupported record version 9" in caplog.text
     assert (f"is kept as {kept}" in caplog.text) == alive
     assert second.recorded("other") == other
-    assert not alive or second.recorded().vcpus[0].original == State(None, EVERYWHERE)
+    assert not alive or second.recorded().vcpus[0].original == Tuning(None, EVERYWHERE)
 
 
 def test_a_record_that_cannot_be_set_aside_is_not_overwritten(node, start, monkeypatch):
