@@ -51,7 +51,7 @@ def safe(vcpu: Vcpu, now: Tuning) -> Tuning:
 
 
 def steps(now: Tuning, target: Tuning) -> tuple[Step, ...]:
-    """The writes from one state to another, ordered so that none gives more than both states do."""
+    """The writes from one tuning to another, ordered so that none gives more than both do."""
     writes: list[Step] = []
     if now.pcpus != target.pcpus and target.pcpus:
         writes.append(Step(pcpus=target.pcpus))
