@@ -3,20 +3,23 @@
 A worker reserves capacity in three steps: it reserves what is free as far as it knows, casts that
 to all workers *including itself*, and looks again when its own message arrives. By then it has seen
 every decision that the bus delivered before its own. The bus delivers to all workers in nearly the
-same order, so of two workers that reserve the same capacity the later one sees the earlier.
+same order, so of two workers that reserve the same capacity the later one sees the earlier. Until
+Nova has chosen a host its reservation may still be given up, so others wait for that instead of
+taking the capacity for lost.
 """
 
 import itertools
 import logging
 import queue
+import random
 import threading
 import time
 import uuid
 from collections.abc import Callable
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.scheduling.pending import Pending, Reserved
+from amp_nova.nova_plugins.host_states import HostStates, Query
+from amp_nova.scheduling.pending import Pending
 from amp_nova.wire import decision as wire
 from amp_nova.wire.decision import Decision
 from amp_nova.wire.host_report import ReportedInstance, pcpus_of
@@ -27,6 +30,11 @@ ECHO_S = 10.0
 worker must not decide alone; a bus that is down delivers no requests either."""
 PAUSE_S = 60.0
 """How long no request waits after one timed out."""
+CONTENDED_S = 2.0
+"""How long a request waits for others that claim the capacity of the same host. Each needs as long
+as a claim in Placement takes."""
+RETRY_S = 0.005, 0.025
+"""Shortest and longest pause before it looks again; random, so that two of them do not meet."""
 
 
 class Decisions:
@@ -53,26 +61,29 @@ class Decisions:
         self._cast = None
         self._send.put(None)
 
-    def reserve(
-        self, node: str, resource: str, request: ReportedInstance, alternates: bool
-    ) -> bool:
-        """Reserve capacity for a claim, unless another request or worker has taken it.
+    @property
+    def connected(self) -> bool:
+        """Whether decisions reach the other workers."""
+        return self._cast is not None
 
-        Once a host was chosen for the instance, Nova names ``alternates`` on which it retries a
-        build that fails, without asking again: their capacity is reserved as well, or refused.
-        """
-        kind: Reserved = "alternate" if self._states.chosen(resource) else "tentative"
-        if kind == "alternate" and not alternates:
-            return False
-        if not self._states.reserve(node, resource, request, kind):
-            if kind == "tentative":
-                self._tell(self._decision("over", resource))
-            return False
+    def reserve(self, node: str, query: Query) -> bool:
+        """Reserve capacity for a claim, unless another request or worker has taken it."""
+        until_s = self._clock() + CONTENDED_S
+        while (free := self._states.reserve(node, query)) is not False:
+            if free and self._ordered(node, query):
+                return True
+            if self._clock() >= until_s:
+                break
+            time.sleep(random.uniform(*RETRY_S))
+        return False
+
+    def _ordered(self, node: str, query: Query) -> bool:
+        """Whether a reservation fits beside all that the bus has delivered before it."""
         if self._cast is None:
             return True
-        decision = self._decision(kind, resource, node, request)
+        decision = self._decision("tentative", node, query.resource, query.request)
         echo = self._echoes[decision.number] = _Echo()
-        self._tell(decision)
+        self._send.put(decision)
         waits = self._clock() >= self._paused_until_s
         if waits and not echo.arrived.wait(ECHO_S) and self._clock() >= self._paused_until_s:
             self._paused_until_s = self._clock() + PAUSE_S
@@ -83,13 +94,18 @@ class Decisions:
             )
         del self._echoes[decision.number]
         if not echo.fits:
-            self._tell(self._decision("over", resource, node))
+            self._tell("over", node, query.resource)
         return echo.fits
+
+    def release(self, node: str, resource: str) -> None:
+        """The claim failed, and the instance tries another host."""
+        self._states.release(node, resource)
+        self._tell("over", node, resource)
 
     def decided(self, node: str, resource: str, request: ReportedInstance) -> None:
         """Nova chose this host."""
         self._states.decided(node, resource, Pending(request, self._clock()))
-        self._tell(self._decision("chosen", resource, node, request))
+        self._tell("chosen", node, resource, request)
 
     def receive(self, text: object) -> None:
         """Take a decision of any worker, in the order of the bus; log one that is not valid."""
@@ -105,7 +121,7 @@ class Decisions:
                 echo.fits = self._states.ordered(decision.node, decision.resource)
                 echo.arrived.set()
         elif decision.kind == "over":
-            self._states.release(decision.resource, decision.node)
+            self._states.release(decision.node, decision.resource)
         else:
             request = ReportedInstance("", decision.vcpus, decision.core_type)
             each = Pending(request, self._clock(), decision.kind)
@@ -114,19 +130,18 @@ class Decisions:
     def _decision(
         self,
         kind: wire.Kind,
+        node: str,
         resource: str,
-        node: str = "",
         request: ReportedInstance | None = None,
     ) -> Decision:
-        number = next(self._numbers)
-        if request is None:
-            return Decision(self._worker, number, kind, resource, node)
-        booked = request.vcpus, request.core_type
-        return Decision(self._worker, number, kind, resource, node, *booked)
+        booked = ((), None) if request is None else (request.vcpus, request.core_type)
+        return Decision(self._worker, next(self._numbers), kind, resource, node, *booked)
 
-    def _tell(self, decision: Decision) -> None:
+    def _tell(
+        self, kind: wire.Kind, node: str, resource: str, request: ReportedInstance | None = None
+    ) -> None:
         if self._cast is not None:
-            self._send.put(decision)
+            self._send.put(self._decision(kind, node, resource, request))
 
     def _run(self, cast: Callable[[str], None]) -> None:
         """Send in order; in its own thread, because a broker that is down must delay no request."""

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,23 +15,22 @@ from amp_nova.flavor.extra_specs import DEDICATED, NAMESPACE
 from amp_nova.flavor.placement_resources import claims, provider_uuid
 from amp_nova.model import cpulist
 from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key, remember
+from amp_nova.nova_plugins.decisions import Decisions
+from amp_nova.nova_plugins.host_states import Query
 from amp_nova.nova_plugins.metrics import Outcome
 from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
-from amp_nova.scheduling import demands, host_fit
+from amp_nova.scheduling import demands
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.wire.host_report import ReportedInstance
 
 LOG = logging.getLogger(__name__)
 HOSTS_LOGGED_MAX = 5
-REPACKED_HOSTS_MAX = 50
-"""Most hosts that are packed anew for a request; further ones whose capacity is fragmented are
-refused. Packing takes up to 20 ms, and its result is cached until the host changes."""
 NO_REPORT = (
     "its agent has not reported",
     "its agent cannot reach the hypervisor",
     "its agent's last report is too old",
+    "this scheduler does not know yet what Nova has under way there",
 )
 _PREFIX = f"{NAMESPACE}:"
 
@@ -69,53 +67,110 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                 errors,
             )
             return
-        # A rebuild stays on its host with the capacity it has.
-        if not (booking.booked or booking.core_type) or utils.request_is_rebuild(spec_obj):
+        if not (booking.booked or booking.core_type):
             yield from filter_obj_list
             return
-        self._server.wait_for_first(filter_obj_list)
-        yield from self._filtered(filter_obj_list, spec_obj, demands.request_of(booking))
+        hosts, request = list(filter_obj_list), demands.request_of(booking)
+        if utils.request_is_rebuild(spec_obj):
+            # Any tenant can give the hint that this reads, and Nova claims nothing then: only what
+            # the instance has on its host passes unseen.
+            hosts = [host for host in hosts if spec_obj.instance_uuid in host.instances]
+            entries = (self._states.entry(host.nodename) for host in hosts)
+            if all(e is None or e.books(spec_obj.instance_uuid, request) for e in entries):
+                yield from hosts
+                return
+        self._server.wait_until_ready(hosts)
+        yield from self._filtered(hosts, spec_obj, request)
 
-    def _filtered(self, hosts: Any, spec_obj: Any, request: ReportedInstance) -> Iterator[Any]:
+    def _filtered(
+        self, hosts: list[Any], spec_obj: Any, request: ReportedInstance
+    ) -> Iterator[Any]:
         claimed = claims(spec_obj.flavor.extra_specs)
-        resource, reserve = spec_obj.instance_uuid, self._server.decisions.reserve
-        # Nova names alternates for all instances of a request together.
-        alternates = spec_obj.num_instances == 1
-        pinned = bool(spec_obj.numa_topology and request.vcpus)  # looked up once: it takes long
-        query = _FitQuery(self._states, request, resource)
+        query, oldest_s = Query(spec_obj.instance_uuid, request), self._states.oldest_s()
+        attempt = _Attempt(self._server.decisions, spec_obj, query)
         refused: list[tuple[str, str]] = []
-        reasons: Counter[Outcome] = Counter()
-        passed = False
         for host in hosts:
-            host_request = _on_host(host, spec_obj, request) if pinned else request
-            if host_request is None:
-                refused.append((host.nodename, "Nova can pin the guest to none of its NUMA cells"))
-                reasons["numa"] += 1
-                continue
-            fit = query.fit(host, host_request)
+            fit = self._fit(query, host, oldest_s)
             if fit is not None:
                 if fit.refused is not None:
                     refused.append((host.nodename, fit.refused))
-                    reasons["no_report" if fit.refused in NO_REPORT else "capacity"] += 1
                     continue
-                if claimed and fit.core_types:
-                    _prefer_core_type(host, fit.core_types[0])
-                if (candidates := getattr(host, "allocation_candidates", None)) is not None:
+                candidates = getattr(host, "allocation_candidates", None)
+                if candidates is not None and request.vcpus:
                     host.allocation_candidates = checked = _Candidates(candidates)
-                    checked.reserve = reserve
-                    checked.what = host.nodename, resource, host_request, alternates
-            host.consume_from_request = functools.partial(self._consume, host, host_request)
-            passed = True
+                    checked.reserve = functools.partial(attempt.reserve, host)
+                    if claimed and fit.core_types:
+                        _core_type_first(checked, provider_uuid(host.nodename, fit.core_types[0]))
+            host.consume_from_request = functools.partial(attempt.chose, host)
             yield host
         if refused:
             _log_refused(refused, spec_obj)
-        outcome = "passed" if passed or not reasons else max(reasons, key=reasons.__getitem__)
+        outcome: Outcome = "passed"
+        if refused and len(refused) == len(hosts):
+            unreported = sum(why in NO_REPORT for _, why in refused)
+            outcome = "no_report" if 2 * unreported > len(refused) else "capacity"
         self._server.metrics.requests[outcome] += 1
 
-    def _consume(self, host: Any, request: ReportedInstance, spec_obj: Any) -> None:
+    def _fit(self, query: Query, host: Any, oldest_s: float) -> HostFit | None:
+        """Whether a request fits a host, by its last report or as ``stale_report`` says.
+
+        ``None`` if the host passes without a usable report. It also passes if the capacity is
+        claimed at this moment and may be given up: that is known when Nova turns to the host.
+        """
+        if not self._server.knows(host):
+            return HostFit(refused=NO_REPORT[3])
+        entry = self._states.entry(host.nodename)
+        if entry is None or not entry.usable(oldest_s):
+            stale_report = CONF.amp_scheduler.stale_report
+            if stale_report == "ignore":
+                return None
+            if entry is None:
+                return HostFit(refused=NO_REPORT[0])
+            if stale_report != "last":
+                return HostFit(refused=NO_REPORT[2 if entry.report.healthy else 1])
+        fit = query.fit(entry)
+        return HostFit() if fit.refused is not None and query.may_fit(entry) else fit
+
+
+class _Attempt:
+    """One instance that Nova places: at most one host is reserved for it at a time."""
+
+    def __init__(self, decisions: Decisions, spec_obj: Any, query: Query) -> None:
+        self._decisions = decisions
+        self._spec = spec_obj
+        self._query = query
+        self._reserved: tuple[str, Query] | None = None
+
+    def reserve(self, host: Any) -> bool:
+        """Reserve capacity on the host that Nova turns to, and give up that of the last one.
+
+        Nova also turns to alternates, on which it would retry a failed build without asking again.
+        There are none: their capacity would be refused to others while it is not used.
+        """
+        if getattr(self._spec, "amp_chosen", None) == self._query.resource:
+            return False
+        if self._reserved is not None:
+            node, query = self._reserved
+            self._decisions.release(node, query.resource)
+            self._reserved = None
+        found: Query | None = self._query
+        if self._spec.numa_topology:
+            found = _pinned(self._query, host, self._spec)
+        if found is None or not self._decisions.reserve(host.nodename, found):
+            why = "its capacity was taken meanwhile"
+            if self._spec.numa_topology:
+                why = "the NUMA cells to which Nova pins the guest have no capacity for it"
+            LOG.info("instance %s: %s refused: %s", self._query.resource, host.nodename, why)
+            return False
+        self._reserved = host.nodename, found
+        return True
+
+    def chose(self, host: Any, spec_obj: Any) -> None:
         """Nova chose this host: count the instance there for later requests."""
         HostState.consume_from_request(host, spec_obj)
-        self._server.decisions.decided(host.nodename, spec_obj.instance_uuid, request)
+        spec_obj.amp_chosen = self._query.resource
+        query = self._reserved[1] if self._reserved is not None else self._query
+        self._decisions.decided(host.nodename, query.resource, query.request)
 
 
 def _warn_unless_last(name: str) -> None:
@@ -141,62 +196,11 @@ class _Candidates(list[Any]):
     claim nothing else would. Nova tests those of alternates as well, before it names them.
     """
 
-    __slots__ = ("reserve", "what")  # there are many: one for each host and request
-    reserve: Callable[[str, str, ReportedInstance, bool], bool]
-    what: tuple[str, str, ReportedInstance, bool]
+    __slots__ = ("reserve",)  # there are many: one for each host and request
+    reserve: Callable[[], bool]
 
     def __bool__(self) -> bool:
-        return len(self) > 0 and self.reserve(*self.what)
-
-
-class _FitQuery:
-    """One request, tried on every host."""
-
-    def __init__(self, states: HostStates, request: ReportedInstance, resource: str) -> None:
-        self._states = states
-        self._request = request
-        self._key = cache_key(request)
-        self._quick_fit = host_fit.quick_fit_of(request)
-        self._resource = resource
-        self._oldest_s = states.oldest_s()
-        self._stale_report = CONF.amp_scheduler.stale_report
-        self._repacks_left = REPACKED_HOSTS_MAX
-
-    def fit(self, host: Any, request: ReportedInstance) -> HostFit | None:
-        """Whether the request fits a host, by its last report or as ``stale_report`` says.
-
-        ``request``: as it is on this host. ``None`` if the host passes without a usable report.
-        """
-        entry = self._states.entry(host.nodename)
-        if entry is not None:
-            if entry.pending and not entry.left.issubset(host.instances):
-                entry = self._states.release_left(host.nodename, host.instances)
-            if entry is not None and entry.usable(self._oldest_s):
-                return self._reported_fit(entry, request)
-        if self._stale_report == "ignore":
-            return None
-        if entry is None:
-            return HostFit(refused=NO_REPORT[0])
-        if self._stale_report == "last":
-            return self._reported_fit(entry, request)
-        if not entry.report.healthy:
-            return HostFit(refused=NO_REPORT[1])
-        return HostFit(refused=NO_REPORT[2])
-
-    def _reported_fit(self, entry: Entry, request: ReportedInstance) -> HostFit:
-        """The fit by a report; cached in the entry unless it is special for this instance."""
-        if entry.counts(self._resource) or request is not self._request:
-            return host_fit.fit(entry.headroom_for(self._resource), request)
-        fit: HostFit | None = entry.results.get(self._key)
-        if fit is None:
-            fit = self._quick_fit(entry.headroom)
-            if fit is None:
-                if not self._repacks_left:
-                    return HostFit(refused="its free capacity is fragmented; it was not repacked")
-                self._repacks_left -= 1
-                fit = host_fit.repacked_fit(entry.headroom, self._request)
-            remember(entry.results, self._key, fit)
-        return fit
+        return len(self) > 0 and self.reserve()
 
 
 def _dedicated(spec_obj: Any) -> bool:
@@ -205,14 +209,13 @@ def _dedicated(spec_obj: Any) -> bool:
     return topology is not None and any(cell.pcpuset for cell in topology.cells)
 
 
-def _on_host(host: Any, spec_obj: Any, request: ReportedInstance) -> ReportedInstance | None:
+def _pinned(query: Query, host: Any, spec_obj: Any) -> Query | None:
     """The request as it is on this host, with the pCPUs of the cells to which Nova will pin it.
 
     ``None`` if no cells of this host suit the guest. Nova reads flavor and image and puts the
     result into the request; its own function selects the cells. It does so again on the host, and
     may choose others if another guest with a NUMA topology has arrived there meanwhile.
     """
-    candidates = getattr(host, "allocation_candidates", None) or [{"mappings": {}}]
     requests = spec_obj.pci_requests
     placed = hardware.numa_fit_instance_to_host(
         host.numa_topology,
@@ -224,27 +227,22 @@ def _on_host(host: Any, spec_obj: Any, request: ReportedInstance) -> ReportedIns
         ),
         pci_requests=requests.requests if requests else None,
         pci_stats=host.pci_stats,
-        provider_mapping=candidates[0]["mappings"],
+        provider_mapping=host.allocation_candidates[0]["mappings"],
     )
     if placed is None:
         return None
     pcpus = {cell.id: frozenset(cell.cpuset) for cell in host.numa_topology.cells}
     allowed = {vcpu: pcpus[cell.id] for cell in placed.cells for vcpu in cell.cpuset}
     vcpus = (
-        structs.replace(v, cpus_allowed_list=cpulist.show(allowed[v.index])) for v in request.vcpus
+        structs.replace(v, cpus_allowed_list=cpulist.show(allowed[v.index]))
+        for v in query.request.vcpus
     )
-    return structs.replace(request, vcpus=tuple(vcpus))
+    return query.pinned(structs.replace(query.request, vcpus=tuple(vcpus)))
 
 
-def _prefer_core_type(host: Any, core_type: str) -> None:
-    """Put the candidate on this core type first: Nova claims the first one in Placement."""
-    candidates = getattr(host, "allocation_candidates", None)
-    if candidates is None or len(candidates) < 2:
-        return
-    provider = provider_uuid(host.nodename, core_type)
-    host.allocation_candidates = sorted(
-        candidates, key=lambda candidate: provider not in candidate["allocations"]
-    )
+def _core_type_first(candidates: _Candidates, provider: str) -> None:
+    """Put the candidates on this core type first: Nova claims the first one in Placement."""
+    candidates.sort(key=lambda each: provider not in each["allocations"])
 
 
 def _log_refused(refused: list[tuple[str, str]], spec_obj: Any) -> None:

@@ -8,7 +8,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -17,9 +17,16 @@ from oslo_config import cfg
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.metrics import Refusals
-from amp_nova.scheduling import host_fit, pending, placement_score, report_order
-from amp_nova.scheduling.host_fit import Headroom
-from amp_nova.scheduling.pending import NovaInstances, Pending, PendingByUuid, Reserved
+from amp_nova.scheduling import host_fit, placement_score, report_order
+from amp_nova.scheduling.demands import booked_by
+from amp_nova.scheduling.host_fit import Headroom, HostFit
+from amp_nova.scheduling.pending import (
+    NovaInstances,
+    Pending,
+    PendingByUuid,
+    after_nova,
+    after_report,
+)
 from amp_nova.scheduling.placement_score import BestEffortDemand, NewInstance
 from amp_nova.scheduling.report_order import Order
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
@@ -28,9 +35,11 @@ from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 T = TypeVar("T")
 FORGET_AFTER = 20
-"""A host that is silent for this many times ``stale_after_s`` is forgotten."""
-REQUESTS_MAX = 1 << 16
-"""At most this many instances have their hosts remembered until the agents report them."""
+"""A host that is silent for this many times ``stale_after_s`` is forgotten, unless the last report
+counts however old it is."""
+REPACKING_S = 0.05
+"""The CPU time in which a request packs hosts anew; further ones whose capacity is fragmented are
+refused. Packing takes up to 20 ms, and its result is cached until the host changes."""
 RESULTS_MAX = 512
 """At most this many results are cached for each state of a host: two for each request."""
 TYPICAL = (
@@ -66,21 +75,20 @@ class Entry:
         return self.order.received_s >= oldest_s and self.report.healthy
 
     @cached_property
-    def left(self) -> frozenset[str]:
-        """Instances that the agent no longer reports and whose capacity is kept."""
-        return frozenset(
-            r for r, p in self.pending.items() if p.kind == "left" and r not in self.report.by_uuid
-        )
-
-    @cached_property
-    def requests(self) -> dict[str, ReportedInstance]:
-        """The requests of pending instances."""
-        return {resource: pending.request for resource, pending in self.pending.items()}
-
-    @cached_property
     def headroom(self) -> Headroom:
-        """The headroom of the host."""
-        return host_fit.headroom_of(self.report, pending=self.requests)
+        """The headroom of the host, beside all that is pending."""
+        return self._headroom(self.pending)
+
+    @cached_property
+    def chosen_headroom(self) -> Headroom:
+        """The headroom of the host, without claims in progress, which may still be given up."""
+        chosen = {r: p for r, p in self.pending.items() if p.state == "chosen"}
+        return self.headroom if len(chosen) == len(self.pending) else self._headroom(chosen)
+
+    def _headroom(self, pending: PendingByUuid, without: str | None = None) -> Headroom:
+        return host_fit.headroom_of(
+            self.report, without, {resource: each.request for resource, each in pending.items()}
+        )
 
     @cached_property
     def best_effort(self) -> BestEffortDemand:
@@ -91,6 +99,13 @@ class Entry:
     def counts(self, resource: str) -> bool:
         """Whether an instance is on this host or pending."""
         return resource in self.report.by_uuid or resource in self.pending
+
+    def books(self, resource: str, request: ReportedInstance) -> bool:
+        """Whether an instance has just this booking here, reported or pending."""
+        there = [self.report.by_uuid.get(resource)]
+        if (pending := self.pending.get(resource)) is not None:
+            there.append(pending.request)
+        return any(each is not None and booked_by(each) == request for each in there)
 
     def check(self) -> None:
         """Fit and score typical instances; ``ReportInvalid`` if that fails or a score is no number.
@@ -111,9 +126,47 @@ class Entry:
 
     def headroom_for(self, resource: str) -> Headroom:
         """The headroom for one instance, including what the instance already has on this host."""
-        if self.counts(resource):
-            return host_fit.headroom_of(self.report, resource, self.requests)
-        return self.headroom
+        return self._headroom(self.pending, resource) if self.counts(resource) else self.headroom
+
+
+class Query:
+    """One instance's request, tried on many hosts."""
+
+    def __init__(self, resource: str, request: ReportedInstance) -> None:
+        self.resource = resource
+        self.request = request
+        self._key = cache_key(request)
+        self._quick_fit = host_fit.quick_fit_of(request)
+        self._repacking_s = [REPACKING_S]
+
+    def pinned(self, request: ReportedInstance) -> "Query":
+        """The same with what Nova pins it to on one host, within the same time."""
+        query = Query(self.resource, request)
+        query._repacking_s = self._repacking_s
+        return query
+
+    def fit(self, entry: Entry) -> HostFit:
+        """Whether it fits a host beside all that is pending there; cached."""
+        if entry.counts(self.resource):
+            return host_fit.fit(entry.headroom_for(self.resource), self.request)
+        fit: HostFit | None = entry.results.get(self._key)
+        if fit is None:
+            fit = self._quick_fit(entry.headroom)
+            if fit is None:
+                if self._repacking_s[0] <= 0.0:
+                    return HostFit(refused="its free capacity is fragmented; it was not repacked")
+                began_s = time.thread_time()
+                fit = host_fit.repacked_fit(entry.headroom, self.request)
+                self._repacking_s[0] -= time.thread_time() - began_s
+            remember(entry.results, self._key, fit)
+        return fit
+
+    def may_fit(self, entry: Entry) -> bool:
+        """Whether it fits if other requests give up what they claim at this moment."""
+        headroom = entry.chosen_headroom
+        if headroom is entry.headroom or entry.counts(self.resource):
+            return False
+        return host_fit.fit(headroom, self.request).refused is None
 
 
 def remember(results: dict[str, Any], key: str, result: T) -> T:
@@ -144,8 +197,10 @@ class HostStates:
         self._known = known
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
-        self._sent: dict[str, frozenset[str]] = {}
-        """The nodes on which each instance that was decided about is pending."""
+        self._settled: frozenset[str] = frozenset()
+        """Pending instances of which Nova says that nothing changes by itself."""
+        self.cells: frozenset[str] = frozenset()
+        """The cells that have told at least once what arrives on their hosts."""
         self._pruned_s = clock()
         self.accepted = 0
         self.rejected = Refusals(clock)
@@ -199,7 +254,7 @@ class HostStates:
         order = report_order.advance(before, report.origin, now_s, oldest_s)
         kept: PendingByUuid = {}
         if previous is not None:
-            kept = pending.after_report(previous.report, report, previous.pending, now_s)
+            kept = after_report(previous.report, report, previous.pending, now_s)
         if previous is not None and kept == previous.pending and report.same_state(previous.report):
             previous.report = replace(previous.report, origin=report.origin)
             previous.order = order
@@ -210,112 +265,84 @@ class HostStates:
         self._prune(now_s)
 
     def decided(self, node: str, resource: str, each: Pending) -> None:
-        """Count an instance on a host, in addition to all others if it is an alternate."""
+        """Count an instance on a host."""
         with self._lock:
             self._decide(node, resource, each)
 
-    def reserve(self, node: str, resource: str, request: ReportedInstance, kind: Reserved) -> bool:
-        """Reserve capacity if it is still free; a claim releases what the last one reserved.
+    def reserve(self, node: str, query: Query) -> bool | None:
+        """Reserve capacity if it is still free; ``None`` if other claims in progress hold it.
 
         Other requests may have been decided since the filter ran.
         """
         with self._lock:
-            if kind == "tentative":
-                self._release(resource)
-            if node in self._entries and not self._fits(node, resource, request):
-                return False
-            each = Pending(request, self._clock(), kind, ordered=kind != "tentative")
-            self._decide(node, resource, each)
+            if (entry := self._entries.get(node)) is not None:
+                if query.fit(entry).refused is not None:
+                    return None if query.may_fit(entry) else False
+                self._decide(node, query.resource, Pending(query.request, self._clock(), "sent"))
             return True
-
-    def chosen(self, resource: str) -> bool:
-        """Whether Nova chose a host for this instance: then it tries others as alternates only."""
-        return any(
-            each.kind == "chosen"
-            for node in self._sent.get(resource, ())
-            if (entry := self._entries.get(node)) is not None
-            and (each := entry.pending.get(resource)) is not None
-        )
 
     def ordered(self, node: str, resource: str) -> bool:
         """Keep a reservation that the bus has delivered if it fits beside all delivered earlier.
 
-        This worker's tentative ones still on their way do not count: they were made beside this.
+        This worker's others still on their way do not count: they were made beside this.
         """
         with self._lock:
             entry = self._entries.get(node)
             if entry is None or (each := entry.pending.get(resource)) is None:
                 return True
-            before = {r: p.request for r, p in entry.pending.items() if p.ordered}
+            before = {r: p.request for r, p in entry.pending.items() if p.state != "sent"}
             headroom = host_fit.headroom_of(entry.report, resource, before)
             if host_fit.fit(headroom, each.request).refused is not None:
-                self._release(resource, node)
+                self._release(node, resource)
                 return False
-            self._replace(node, {**entry.pending, resource: replace(each, ordered=True)})
+            self._decide(node, resource, replace(each, state="tentative"))
             return True
 
-    def release(self, resource: str, node: str = "") -> None:
-        """An instance is no longer pending on this host, or on any."""
+    def release(self, node: str, resource: str) -> None:
+        """An instance is no longer pending on a host."""
         with self._lock:
-            self._release(resource, node)
+            self._release(node, resource)
 
-    def release_left(self, node: str, there: Container[str]) -> Entry | None:
-        """Free the capacity of instances that left the reports and are not ``there`` for Nova."""
-        with self._lock:
-            if (entry := self._entries.get(node)) is None:
-                return None  # forgotten in the meantime
-            sent = entry.pending.items()
-            return self._replace(node, {r: p for r, p in sent if p.kind != "left" or r in there})
-
-    def waiting(self) -> frozenset[str]:
+    def pending(self) -> frozenset[str]:
         """All instances that are pending anywhere."""
         return frozenset(r for entry in list(self._entries.values()) for r in entry.pending)
 
+    def unsettled(self) -> frozenset[str]:
+        """Those of which Nova may soon say something new."""
+        return self.pending() - self._settled
+
     def follow(self, instances: NovaInstances, began_s: float) -> None:
-        """Take what Nova's database has, read since ``began_s`` on the monotonic clock."""
-        there = {nova.node for nova in instances.values() if nova is not None}
+        """Take what Nova has, read since ``began_s`` on the monotonic clock."""
+        there = {node for nova in instances.values() if nova is not None for node in nova.needs}
         with self._lock:
             for node, entry in self._entries.items():
                 if not entry.pending and node not in there:
                     continue
-                kept = pending.after_nova(node, entry.report, entry.pending, instances, began_s)
+                kept = after_nova(node, entry.report, entry.pending, instances, began_s)
                 if kept != entry.pending:
                     self._replace(node, kept)
-
-    def _fits(self, node: str, resource: str, request: ReportedInstance) -> bool:
-        headroom = self._entries[node].headroom_for(resource)
-        return host_fit.fit(headroom, request).refused is None
+            unsettled = {r for r, nova in instances.items() if nova is None or not nova.settled}
+            settled = {r for r, nova in instances.items() if nova is not None and nova.settled}
+            self._settled = (self._settled - unsettled | settled) & self.pending()
 
     def _decide(self, node: str, resource: str, each: Pending) -> None:
-        if each.kind != "alternate":
-            self._release(resource)
         if (entry := self._entries.get(node)) is not None:
+            self._settled -= {resource}
             self._replace(node, {**entry.pending, resource: each})
-            self._sent[resource] = self._sent.get(resource, frozenset()) | {node}
-            if len(self._sent) > REQUESTS_MAX:
-                self._release(next(iter(self._sent)))
 
-    def _release(self, resource: str, only: str = "") -> None:
-        nodes = self._sent.pop(resource, frozenset())
-        if only and nodes - {only}:
-            self._sent[resource] = nodes - {only}
-        for node in nodes & {only} if only else nodes:
-            if (entry := self._entries.get(node)) is not None and resource in entry.pending:
-                self._replace(node, {r: p for r, p in entry.pending.items() if r != resource})
+    def _release(self, node: str, resource: str) -> None:
+        if (entry := self._entries.get(node)) is not None and resource in entry.pending:
+            self._replace(node, {r: p for r, p in entry.pending.items() if r != resource})
 
-    def _replace(self, node: str, kept: PendingByUuid) -> Entry:
+    def _replace(self, node: str, kept: PendingByUuid) -> None:
         entry = self._entries[node]
-        entry = Entry(entry.report, entry.order, kept, entry.sensitivities)
-        self._entries[node] = entry
-        return entry
+        self._entries[node] = Entry(entry.report, entry.order, kept, entry.sensitivities)
 
     def _prune(self, now_s: float) -> None:
-        """Forget hosts that stopped reporting, and the hosts of instances no longer pending."""
-        stale_s = self._options.amp_scheduler.stale_after_s
-        if now_s - self._pruned_s < stale_s:
+        """Forget hosts that stopped reporting."""
+        options = self._options.amp_scheduler
+        if options.stale_report == "last" or now_s - self._pruned_s < options.stale_after_s:
             return
         self._pruned_s = now_s
-        oldest_s = now_s - FORGET_AFTER * stale_s
+        oldest_s = now_s - FORGET_AFTER * options.stale_after_s
         self._entries = {n: e for n, e in self._entries.items() if e.order.received_s >= oldest_s}
-        kept = {r for e in self._entries.values() for r in e.pending}
-        self._sent = {r: nodes for r, nodes in self._sent.items() if r in kept}

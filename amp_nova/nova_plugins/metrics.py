@@ -27,8 +27,8 @@ HOSTS_MAX = 1000
 """At most this many pairs of host and reason are counted; the rest are counted together."""
 OTHERS = "other hosts"
 NOBODY = "an unknown sender"
-Outcome = Literal["passed", "invalid", "no_report", "capacity", "numa"]
-"""Of a request with a booking or a core type. The last three say why most hosts refused it, if no
+Outcome = Literal["passed", "invalid", "no_report", "capacity"]
+"""Of a request with a booking or a core type. The last two say why most hosts refused it, if no
 host passed."""
 
 
@@ -101,7 +101,7 @@ class Metrics:
             "Instances sent to a host that their agent has not reported yet.",
             labels=["worker"],
         )
-        pending.add_metric([worker], len(self._states.waiting()))
+        pending.add_metric([worker], len(self._states.pending()))
         return requests, reports, hosts, pending
 
 

@@ -1,57 +1,67 @@
-"""What Nova says: the booking of a flavor, which hosts exist, and where pending instances are.
+"""What Nova says: the booking of a flavor, which hosts exist, and where instances are or arrive.
 
-Placement says whether a host exists: every compute service registers its host there before it is
-used, so neither a silent cell nor a new one matters. All cells are queried for instances at the
-same time, and one that does not answer delays no other. Nova's own ``scatter_gather`` has one pool
-of threads for everyone, which a silent cell fills, and a list of cells that a new cell enters only
+Placement has the destination of a boot or move from the moment in which a scheduler claims it, and
+Nova's database has it much later, so Placement is asked for that. All cells are queried at the same
+time, and one that does not answer delays no other. Nova's own ``scatter_gather`` has one pool of
+threads for everyone, which a silent cell fills, and a list of cells that a new cell enters only
 when the service restarts.
 """
 
+import contextlib
 import functools
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import nova.context
 import nova.objects
 from nova.compute import task_states, vm_states
+from nova.exception import BuildRequestNotFound, InstanceMappingNotFound
 from nova.scheduler.client.report import report_client_singleton
 
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import Booking, examine
 from amp_nova.scheduling import demands
 from amp_nova.scheduling.pending import NovaInstance, NovaInstances
+from amp_nova.wire.host_report import ReportedInstance
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 ANSWER_S = 5.0
-"""How long to wait for an answer."""
-FORGET_S = 60.0
-"""After this time a host that Nova did not have is looked up again."""
-SILENT_S = 5.0
-"""How long Placement is not queried after it did not answer."""
-HOSTS_MAX = 1 << 16
-"""At most this many hosts are remembered; the next one makes all others forgotten."""
-UNVERIFIED_MAX = 1000
-"""At most this many hosts may report that were never looked up, because Placement was silent."""
-VERSION = "1.14"
-"""The first in which Placement tells which provider is the root of a tree."""
-ARRIVING = [
+"""How long to wait for a cell's answer."""
+REREAD_S = 10.0
+"""Least time between two looks for a host that Placement did not have."""
+VERSION = "1.18"
+"""The first in which Placement's list of providers can be restricted to those with a trait."""
+RESIZING = {
+    task_states.RESIZE_PREP,
+    task_states.RESIZE_MIGRATING,
+    task_states.RESIZE_MIGRATED,
+    task_states.RESIZE_FINISH,
+    task_states.RESIZE_REVERTING,
+}
+ARRIVING = {
+    task_states.SCHEDULING,
     task_states.BLOCK_DEVICE_MAPPING,
     task_states.NETWORKING,
     task_states.SPAWNING,
     task_states.REBUILDING,
     task_states.REBUILD_BLOCK_DEVICE_MAPPING,
     task_states.REBUILD_SPAWNING,
-    task_states.RESIZE_FINISH,
-]
-"""Tasks during which an instance has its host in the database, and may not be in a report yet."""
+    task_states.MIGRATING,
+    task_states.UNSHELVING,
+    *RESIZING,
+}
+"""Tasks during which an instance may have capacity on a host whose report does not show it yet."""
 UNFINISHED = {vm_states.BUILDING, vm_states.RESIZED}
-"""States in which Nova may still need the capacity on another host than the instance's."""
+"""States in which the same is true without a task."""
+
+
+MOVING = {"pre-migrating", "migrating", "post-migrating", "finished", "reverting"}
+"""States of a migration by which its source still needs the capacity that it had."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -65,66 +75,58 @@ def read_booking(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, 
     return _examine(tuple(sorted(specs.items())), vcpus)
 
 
-def in_placement(node: str) -> bool:
-    """Whether Placement has a compute node of this name.
-
-    Raises what the client raises, and ``RuntimeError`` if Placement gives no usable answer.
-    """
-    answer = report_client_singleton().get(f"/resource_providers?name={quote(node)}", VERSION)
+def _get(path: str) -> Any:
+    """Placement's answer; raises what the client raises, and ``RuntimeError`` if it is an error."""
+    answer = report_client_singleton().get(path, VERSION)
     if not answer:
         raise RuntimeError(f"Placement answered {answer.status_code}")
-    providers = answer.json()["resource_providers"]
-    # A provider below that of a host, as the agents create, is no host.
-    return any(each["uuid"] == each["root_provider_uuid"] for each in providers)
+    return answer.json()
 
 
-class HostLookup:
-    """Remembers the answers of ``search``."""
+class Placement:
+    """The compute nodes in Placement, and on which of them it has an instance; thread-safe."""
 
     def __init__(
-        self,
-        search: Callable[[str], bool] = in_placement,
-        clock: Callable[[], float] = time.monotonic,
+        self, get: Callable[[str], Any] = _get, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._search = search
+        self._get = get
         self._clock = clock
-        self._answers: dict[str, tuple[bool, float]] = {}
-        """Whether Nova has a host, and until when on the clock this counts."""
-        self._unverified: set[str] = set()
-        self._silent_until_s = clock()
-        self._failing = False
+        self._lock = threading.Lock()
+        self._nodes: Mapping[str, str] = {}
+        """The names of compute nodes by the UUID of their provider."""
+        self._names: frozenset[str] = frozenset()
+        self._read_s = -math.inf
+
+    def read(self) -> None:
+        """Read the compute nodes; raises what the client raises."""
+        with self._lock:
+            self._read()
+
+    def _read(self) -> None:
+        self._read_s = self._clock()
+        # Nova gives the trait to each compute node, so an agent's own providers are not listed.
+        listed = self._get("/resource_providers?required=COMPUTE_NODE")["resource_providers"]
+        self._nodes = {each["uuid"]: each["name"] for each in listed}
+        self._names = frozenset(self._nodes.values())
 
     def __call__(self, node: str) -> bool:
-        """Whether Nova has this host; while Placement does not answer, whether it may report."""
-        now_s = self._clock()
-        exists, until_s = self._answers.get(node, (False, -math.inf))
-        if now_s < until_s:
-            return exists
-        if now_s >= self._silent_until_s and (answer := self._answer(node)) is not None:
-            self._unverified.discard(node)
-            if len(self._answers) >= HOSTS_MAX:
-                self._answers.clear()
-            self._answers[node] = answer, math.inf if answer else now_s + FORGET_S
-            return answer
-        if len(self._unverified) < UNVERIFIED_MAX:
-            self._unverified.add(node)
-        return node in self._unverified
+        """Whether Nova has this host; ``False`` for a new one while Placement does not answer."""
+        if node in self._names:
+            return True
+        with self._lock:
+            if self._clock() - self._read_s >= REREAD_S:
+                try:
+                    self._read()
+                except Exception as exc:  # noqa: BLE001 - whatever the client raises
+                    LOG.warning("cannot look up host %s in Placement: %s", node, exc)
+            return node in self._names
 
-    def _answer(self, node: str) -> bool | None:
-        """The answer of ``search``; ``None`` without one, which is logged once."""
-        try:
-            answer = self._search(node)
-        except Exception as exc:  # noqa: BLE001 - whatever the client raises
-            if not self._failing:
-                LOG.warning(
-                    "cannot look up reporting hosts in Placement: accept at most %d more: %s",
-                    UNVERIFIED_MAX,
-                    exc,
-                )
-            self._failing, self._silent_until_s = True, self._clock() + SILENT_S
-            return None
-        self._failing = False
-        return answer
+    def nodes_of(self, resource: str) -> set[str]:
+        """The nodes on which an instance has allocations; raises what the client raises."""
+        providers = self._get(f"/allocations/{resource}")["allocations"].keys()
+        if providers and not providers & self._nodes.keys():
+            self.read()
+        return {self._nodes[each] for each in providers & self._nodes.keys()}
 
 
 class Cells:
@@ -133,6 +135,8 @@ class Cells:
     def __init__(self) -> None:
         self._threads: dict[str, threading.Thread] = {}
         self._failing: set[str] = set()
+        self.cpu_s = 0.0
+        """CPU time that all queries took."""
 
     def query(self, question: Callable[[Any, str], T]) -> dict[str, T]:
         """The answers by the cell's UUID; cells that failed or are silent are left out.
@@ -148,7 +152,7 @@ class Cells:
             before = self._threads.get(cell.uuid)
             if before is None or not before.is_alive():
                 args = (cell, question, answers, errors)
-                thread = threading.Thread(target=_ask, args=args, name="amp-cell", daemon=True)
+                thread = threading.Thread(target=self._ask, args=args, name="amp-cell", daemon=True)
                 self._threads[cell.uuid] = thread
                 threads.append(thread)
                 thread.start()
@@ -162,69 +166,115 @@ class Cells:
         self._failing = {cell.uuid for cell in cells} - in_time.keys()
         return in_time
 
+    def _ask(
+        self,
+        cell: Any,
+        question: Callable[[Any, str], T],
+        answers: dict[str, T],
+        errors: dict[str, object],
+    ) -> None:
+        began_s = time.thread_time()
+        try:
+            with nova.context.target_cell(nova.context.get_admin_context(), cell) as context:
+                answers[cell.uuid] = question(context, cell.uuid)
+        except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
+            errors[cell.uuid] = exc
+        self.cpu_s += time.thread_time() - began_s
 
-def _ask(
-    cell: Any,
-    question: Callable[[Any, str], T],
-    answers: dict[str, T],
-    errors: dict[str, object],
-) -> None:
-    try:
-        with nova.context.target_cell(nova.context.get_admin_context(), cell) as context:
-            answers[cell.uuid] = question(context, cell.uuid)
-    except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
-        errors[cell.uuid] = exc
 
+def find(
+    cells: Cells, placement: Placement, pending: Collection[str], arriving: bool
+) -> tuple[NovaInstances, frozenset[str]]:
+    """The instances that are ``pending``, with ``arriving`` also all that arrive on a host.
 
-def find(cells: Cells, resources: Collection[str]) -> NovaInstances:
-    """These instances in Nova's database, and all that are arriving on a host.
-
-    Raises what Nova's API database raises. Instances of cells that do not answer are left out.
+    The second value is the UUIDs of the cells that answered. Instances of others are left out.
+    Raises what Nova's API database and the client of Placement raise.
     """
+    admin = nova.context.get_admin_context()
+    instances: dict[str, NovaInstance | None] = dict.fromkeys(pending)
     in_cell: dict[str, list[str]] = {}
-    instances: dict[str, NovaInstance | None] = dict.fromkeys(resources)
-    if resources:
-        mappings = nova.objects.InstanceMappingList.get_by_instance_uuids(
-            nova.context.get_admin_context(), list(resources)
-        )
-        for mapping in mappings:
-            if mapping.cell_mapping is None:  # it is being scheduled for the first time
-                instances[mapping.instance_uuid] = NovaInstance(None, busy=True)
-            else:
-                in_cell.setdefault(mapping.cell_mapping.uuid, []).append(mapping.instance_uuid)
-
-    def question(context: Any, cell: str) -> dict[str, NovaInstance]:
-        return _instances(context, in_cell.get(cell, ()))
-
-    answers = cells.query(question)
-    for cell, uuids in in_cell.items():
-        if cell not in answers:
-            for uuid in uuids:
-                del instances[uuid]
+    for each in nova.objects.InstanceMappingList.get_by_instance_uuids(admin, [*pending]):
+        if each.cell_mapping is None:
+            instances[each.instance_uuid] = _unscheduled(admin, each.instance_uuid)
+        else:
+            in_cell.setdefault(each.cell_mapping.uuid, []).append(each.instance_uuid)
+    for each in nova.objects.BuildRequestList.get_all(admin) if arriving else ():
+        need = _request(each.instance.flavor)
+        if need.vcpus and each.instance_uuid not in pending:
+            nodes = placement.nodes_of(each.instance_uuid)
+            instances[each.instance_uuid] = NovaInstance(dict.fromkeys(nodes, (need,)), busy=True)
+    question = functools.partial(_in_cell, placement, in_cell, pending, arriving)
+    answers = cells.query(question) if arriving or in_cell else {}
+    for cell in in_cell.keys() - answers.keys():
+        for uuid in in_cell[cell]:
+            del instances[uuid]
     for answer in answers.values():
         instances.update(answer)
-    return instances
+    return instances, frozenset(answers)
 
 
-def _instances(context: Any, uuids: Iterable[str]) -> dict[str, NovaInstance]:
-    filters: list[dict[str, Any]] = [{"task_state": ARRIVING}]
-    if uuids:
-        filters.append({"uuid": list(uuids), "soft_deleted": True})
-    instances = {}
+def _unscheduled(context: Any, uuid: str) -> NovaInstance | None:
+    """An instance that was in no cell: until then it has a build request, or was deleted."""
+    with contextlib.suppress(BuildRequestNotFound):
+        nova.objects.BuildRequest.get_by_instance_uuid(context, uuid)
+        return NovaInstance(busy=True)
+    with contextlib.suppress(InstanceMappingNotFound):
+        mapping = nova.objects.InstanceMapping.get_by_instance_uuid(context, uuid)
+        return None if mapping.cell_mapping is None else NovaInstance(busy=True)  # by now it is
+    return None
+
+
+def _in_cell(
+    placement: Placement,
+    in_cell: Mapping[str, list[str]],
+    pending: Collection[str],
+    arriving: bool,
+    context: Any,
+    cell: str,
+) -> dict[str, NovaInstance]:
+    """What one cell has of what ``find`` looks for."""
+    filters: list[dict[str, Any]] = []
+    if cell in in_cell:
+        filters.append({"uuid": in_cell[cell], "soft_deleted": True})
+    if arriving:
+        filters += [{"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}]
+    found = {}
     for each in filters:
-        listed = nova.objects.InstanceList.get_by_filters(
+        for instance in nova.objects.InstanceList.get_by_filters(
             context, {"deleted": False, **each}, expected_attrs=["flavor"]
-        )
-        instances.update({instance.uuid: _instance(instance) for instance in listed})
-    return instances
+        ):
+            known = instance.uuid in pending
+            found[instance.uuid] = _instance(context, instance, placement, known)
+    return found
 
 
-def _instance(instance: Any) -> NovaInstance:
-    flavor = instance.flavor
+def _instance(context: Any, instance: Any, placement: Placement, known: bool) -> NovaInstance:
+    """An instance in a cell; where it arrives is only looked up if it is not ``known`` anywhere."""
+    task, state = instance.task_state, instance.vm_state
+    busy = task is not None or state in UNFINISHED
+    settled = task is None and state != vm_states.BUILDING
+    resizing = state == vm_states.RESIZED or task in RESIZING
+    before, after = _request(instance.old_flavor or instance.flavor), _request(instance.flavor)
+    needs = {instance.node: [before]} if instance.node else {}
+    if known or not busy:
+        return NovaInstance(needs, busy, settled)
+    if resizing and instance.new_flavor is not None:
+        after = _request(instance.new_flavor)
+    elif task == task_states.RESIZE_PREP:  # the destination has not begun
+        spec = nova.objects.RequestSpec.get_by_instance_uuid(context, instance.uuid)
+        after = _request(spec.flavor)
+    if not (before.vcpus or after.vcpus):
+        return NovaInstance(needs, busy, settled)
+    if resizing:
+        filters = {"instance_uuid": instance.uuid, "status": list(MOVING)}
+        moves = nova.objects.MigrationList.get_by_filters(context, filters)
+        needs = {each.source_node: [before] for each in moves} or needs
+    for node in {instance.node} if settled else placement.nodes_of(instance.uuid):
+        needs.setdefault(node, []).append(after)
+    return NovaInstance(needs, busy, settled)
+
+
+def _request(flavor: Any) -> ReportedInstance:
+    """What a flavor books; nothing if it is not valid."""
     booking, _ = read_booking(flavor.extra_specs, flavor.vcpus)
-    booked = booking is not None and booking.booked
-    return NovaInstance(
-        instance.node,
-        busy=instance.task_state is not None or instance.vm_state in UNFINISHED,
-        request=demands.request_of(booking) if booking is not None and booked else None,
-    )
+    return demands.request_of(booking) if booking is not None else ReportedInstance("")

@@ -1,39 +1,46 @@
 """Connects a scheduler process to agents and other workers, by oslo.messaging.
 
-It receives host reports, exchanges decisions with other workers, and reads from Nova's database how
+It receives host reports, exchanges decisions with other workers, and reads from Nova's records how
 these ended. Nova loads filters and weighers before it forks its workers, so loading must not start
-anything. The first request of a worker starts the server, in its own thread, so that an unreachable
-broker delays no request for long. In native-thread mode a worker starts it right after the fork.
+anything: the first request of a worker does. Until the worker knows what Nova has under way, and
+what the hosts report, requests that book capacity wait.
 """
 
 import logging
-import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import nova.conf
 import nova.rpc
-import nova.utils
 import oslo_messaging as messaging
 
 from amp_nova.nova_plugins import metrics, nova_records, options
 from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.nova_records import Cells, HostLookup
+from amp_nova.nova_plugins.nova_records import Cells, Placement
 from amp_nova.wire import topics
 
 LOG = logging.getLogger(__name__)
 CONF = options.register(nova.conf.CONF)
-RETRY_S = 5.0
-FIRST_REPORTS_S = 5.0
-"""How long requests wait for the first reports of hosts after a process began to listen."""
+RETRY_S = 2.0
+"""Pause before what failed is set up again."""
+READY_S = 20.0
+"""How long after its start the requests of a worker wait for what it has to know; later they are
+refused. A third of the time after which Nova's conductor gives up."""
+REPORTS_S = 5.0
+"""How long after the start they wait for hosts that do not report."""
+FIRST_LOOK_S = 1.0
+"""Time between the first decision that is heard and the first look into Nova's records: what other
+workers claimed before is there by then."""
 FOLLOW_UP_S = 2.0
-"""Time between two looks into Nova's database while an instance is pending on a host."""
+"""Least time between two looks while an instance is pending."""
 IDLE_S = 30.0
-"""The same while none is: Nova may still send one without asking (``az:host``, a long resize)."""
+"""Time between two looks for instances that arrive without having been heard of: ``az:host``."""
+CPU_RATIO = 0.001
+"""What looking takes of a core at most, for each cell."""
 
 
 class Endpoint:
@@ -65,13 +72,13 @@ class WorkerEndpoint:
 class ReportServer:
     """Listens for host reports and decisions; starts once per process."""
 
-    def __init__(self, states: HostStates, host: str | None = None) -> None:
+    def __init__(self, states: HostStates, placement: Placement, host: str | None = None) -> None:
         self.states = states
         self.decisions = Decisions(states)
         self.metrics = metrics.Metrics(states)
+        self._placement = placement
         self._host = host
-        self._pid: int | None = None
-        self._first_until_s = 0.0
+        self._started_s: float | None = None
         self._lock = threading.Lock()
         self._servers: list[Any] = []
         self._cells = Cells()
@@ -80,26 +87,33 @@ class ReportServer:
     def start(self) -> None:
         """Start listening unless this process already does; returns at once."""
         with self._lock:
-            if self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._first_until_s = time.monotonic() + FIRST_REPORTS_S
-                for run in (self._start_listening, self._follow_up, self._write_metrics):
+            if self._started_s is None:
+                self._started_s = time.monotonic()
+                for run in (self._join_workers, self._receive_reports, self._write_metrics):
                     threading.Thread(target=run, name="amp-reports", daemon=True).start()
 
-    def wait_for_first(self, hosts: Iterable[Any]) -> None:
-        """Wait until all hosts have reported, if this process has only just begun to listen.
-
-        In eventlet mode its first request began that, and would find no host.
-        """
-        while time.monotonic() < self._first_until_s:
-            if all(self.states.entry(host.nodename) is not None for host in hosts):
+    def wait_until_ready(self, hosts: Collection[Any]) -> None:
+        """Wait until this worker may decide about these hosts, if it has only just started."""
+        until_s, said = (self._started_s or 0.0) + READY_S, ""
+        while (now_s := time.monotonic()) < until_s:
+            if not self.decisions.connected:
+                missing = "a connection to the other scheduler workers"
+            elif not all(host.cell_uuid in self.states.cells for host in hosts):
+                missing = "what Nova's records say of instances under way"
+            elif now_s < until_s - READY_S + REPORTS_S and not all(
+                self.states.entry(host.nodename) for host in hosts
+            ):
+                missing = "the first reports of hosts"
+            else:
                 return
+            if missing != said:
+                LOG.info("this worker has just started, and waits for %s", missing)
+                said = missing
             time.sleep(0.05)
 
-    def after_fork(self) -> None:
-        """Start listening in a worker that was just forked."""
-        self._lock = threading.Lock()  # the thread that locked it may not exist here
-        self.start()
+    def knows(self, host: Any) -> bool:
+        """Whether this worker knows what is under way on a host, and can tell others."""
+        return self.decisions.connected and host.cell_uuid in self.states.cells
 
     def stop(self) -> None:
         """Stop listening."""
@@ -108,54 +122,67 @@ class ReportServer:
         for server in self._servers:
             server.stop()
 
-    def follow_up(self) -> None:
-        """Compare what is pending with Nova's database once; raises what the database raises."""
-        began_s = time.monotonic()
-        waiting = self.states.waiting()
-        self.states.follow(nova_records.find(self._cells, waiting), began_s)
+    def look(self, arriving: bool = True) -> float:
+        """Take once what Nova's records have, as in ``nova_records.find``, and raise what it does.
 
-    def _start_listening(self) -> None:
+        Returns the CPU time that it took for each cell.
+        """
+        began_s, cpu_s = time.monotonic(), self._cells.cpu_s + time.thread_time()
+        pending = self.states.pending() if arriving else self.states.unsettled()
+        found, cells = nova_records.find(self._cells, self._placement, pending, arriving)
+        self.states.follow(found, began_s)
+        if arriving:
+            self.states.cells |= cells
+        return (self._cells.cpu_s + time.thread_time() - cpu_s) / max(1, len(cells))
+
+    def _join_workers(self) -> None:
+        """Exchange decisions, and follow Nova's records; no request waits for what these do."""
+        own = nova.rpc.TRANSPORT
+        # One thread keeps the order in which the bus delivered the decisions.
+        self._until_done(
+            "cannot hear the other scheduler workers",
+            lambda: self._serve(own, topics.WORKERS, WorkerEndpoint(self.decisions), threads=1),
+        )
+        workers = _client(own, topics.WORKERS)
+        self.decisions.connect(lambda text: workers.cast({}, "decide", decision=text))
+        failing, looked_s, pause_s = False, -IDLE_S, FIRST_LOOK_S
+        while not self._stopped.wait(pause_s):
+            pause_s, now_s = FOLLOW_UP_S, time.monotonic()
+            arriving = now_s - looked_s >= IDLE_S
+            if not arriving and not self.states.unsettled():
+                continue
+            try:
+                cost_s = self.look(arriving)
+                failing, looked_s = False, now_s if arriving else looked_s
+                pause_s = max(FOLLOW_UP_S, min(cost_s / CPU_RATIO, IDLE_S))
+            except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
+                if not failing:
+                    LOG.warning("cannot query instances in Nova's records: %s", exc)
+                failing = True
+
+    def _receive_reports(self) -> None:
+        """Receive the reports of hosts that Nova has, from the bus that is meant for them."""
+        self._until_done("cannot read the compute nodes in Placement", self._placement.read)
+        url = CONF.amp_scheduler.transport_url
+        bus = messaging.get_rpc_transport(CONF, url) if url else nova.rpc.TRANSPORT
+        self._until_done(
+            "cannot receive host reports",
+            lambda: self._serve(bus, topics.SCHEDULERS, Endpoint(self.states)),
+        )
+        LOG.info("listening for agents' reports")
+        agents = _client(bus, topics.AGENTS)
+        self._until_done("cannot ask agents for reports", lambda: agents.cast({}, "publish"))
+
+    def _until_done(self, failure: str, step: Callable[[], object]) -> None:
+        """Try one step until it succeeds, or the server stops."""
         while not self._stopped.is_set():
             try:
-                self._listen()
+                step()
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
-                LOG.warning("%s; retrying every %g s", exc, RETRY_S)
+                LOG.warning("%s: %s; retrying every %g s", failure, exc, RETRY_S)
                 self._stopped.wait(RETRY_S)
             else:
                 return
-
-    def _follow_up(self) -> None:
-        """Its own thread: whatever Nova's database does, no request waits for it."""
-        failing, looked_s = False, -IDLE_S
-        while not self._stopped.wait(FOLLOW_UP_S):
-            if not self.states.waiting() and time.monotonic() - looked_s < IDLE_S:
-                continue
-            looked_s = time.monotonic()
-            try:
-                self.follow_up()
-                failing = False
-            except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
-                if not failing:
-                    LOG.warning("cannot query instances in Nova's database: %s", exc)
-                failing = True
-
-    def _write_metrics(self) -> None:
-        if folder := CONF.amp_scheduler.metrics_directory:
-            metrics.write_until(self._stopped, self.metrics, Path(folder))
-
-    def _listen(self) -> None:
-        own = nova.rpc.TRANSPORT
-        if own is None:
-            raise RuntimeError("cannot receive host reports: Nova has no message transport yet")
-        url = CONF.amp_scheduler.transport_url
-        bus = messaging.get_rpc_transport(CONF, url) if url else own
-        # One thread keeps the order in which the bus delivered the decisions.
-        self._serve(own, topics.WORKERS, WorkerEndpoint(self.decisions), threads=1)
-        workers = _client(own, topics.WORKERS)
-        self.decisions.connect(lambda text: workers.cast({}, "decide", decision=text))
-        self._serve(bus, topics.SCHEDULERS, Endpoint(self.states))
-        LOG.info("listening for agents' reports")
-        _client(bus, topics.AGENTS).cast({}, "publish")
 
     def _serve(self, bus: Any, topic: str, endpoint: object, threads: int | None = None) -> None:
         host = self._host or CONF.host
@@ -163,17 +190,14 @@ class ReportServer:
             bus,
             messaging.Target(exchange=topics.EXCHANGE, topic=topic, server=host),
             [endpoint],
-            executor="threading" if _native_threads() else "eventlet",
             access_policy=messaging.DefaultRPCAccessPolicy,
         )
         server.start(override_pool_size=threads)
         self._servers.append(server)
 
-
-def _native_threads() -> bool:
-    """Nova's concurrency mode; before Nova 32 there is only eventlet."""
-    mode = getattr(nova.utils, "concurrency_mode_threading", None)
-    return mode is not None and bool(mode())
+    def _write_metrics(self) -> None:
+        if folder := CONF.amp_scheduler.metrics_directory:
+            metrics.write_until(self._stopped, self.metrics, Path(folder))
 
 
 def _client(bus: Any, topic: str) -> Any:
@@ -192,10 +216,16 @@ _shared: ReportServer | None = None
 
 
 def shared() -> ReportServer:
-    """The server of this process, shared by the filter and the weighers."""
+    """The server of this process, shared by the filter and the weighers.
+
+    Raises ``ValueError`` if an option is not valid: the service must not start, instead of failing
+    at its requests.
+    """
     global _shared
     if _shared is None:
-        _shared = ReportServer(HostStates(CONF, known=HostLookup()))
-        if _native_threads():
-            os.register_at_fork(after_in_child=_shared.after_fork)
+        for option in options.OPTS:
+            getattr(CONF[options.GROUP], option.dest)
+        messaging.TransportURL.parse(CONF, CONF.amp_scheduler.transport_url)
+        placement = Placement()
+        _shared = ReportServer(HostStates(CONF, known=placement), placement)
     return _shared

@@ -1,47 +1,44 @@
 """Instances that count on a host although its agent's last report does not show them.
 
-What is pending ends when Nova says so: the agent reports the instance, or Nova's database has it on
-another host, or not at all, and no task is in progress. There is no time-out. A worker that dies
-between a decision and its end leaves the end to all others, which read the same database.
+What is pending ends when Nova says so: the agent reports the instance, or Nova has it on another
+host, or not at all, and no task is in progress. There is no time-out. A worker that dies between a
+decision and its end leaves the end to all others, which read the same records.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from amp_nova.scheduling.demands import booked_by
+from amp_nova.scheduling.demands import booked_by, demands_of, sum_refcores
 from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
 
-Kind = Literal["tentative", "chosen", "alternate", "left"]
-Reserved = Literal["tentative", "alternate"]
+State = Literal["sent", "tentative", "chosen"]
+"""Of a reservation. ``sent``: this worker has told the others, and not heard its own message yet;
+``tentative``: it counts before all later ones, but its worker may still give it up; ``chosen``:
+Nova has chosen the host, or the instance is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """One instance, pending on one host since ``since_s``.
-
-    ``kind``: ``tentative`` while its claim is in progress; ``chosen`` from then on; ``alternate``
-    if Nova may retry its build there; ``left`` if it was reported before, and keeps that booking
-    because Nova still has it there: it is rebooted, or a resize on the same host may be reverted.
-    ``ordered`` is false for a worker's own tentative one until the bus has delivered it.
-    """
+    """One instance, pending on one host since ``since_s``."""
 
     request: ReportedInstance
     since_s: float
-    kind: Kind = "chosen"
-    ordered: bool = True
+    state: State = "chosen"
 
 
 @dataclass(frozen=True, slots=True)
 class NovaInstance:
-    """An instance in Nova's database: its host, and whether Nova is working on it.
+    """An instance in Nova's records.
 
-    ``busy`` is also true for a resize to be confirmed or reverted. ``request``: what it books.
+    ``needs``: what it needs on each host: the sizes before and after a resize if both are there.
+    ``busy``: Nova is working on it, or waits for a resize to be confirmed or reverted. ``settled``:
+    nothing changes until somebody asks for it.
     """
 
-    node: str | None
-    busy: bool
-    request: ReportedInstance | None = None
+    needs: Mapping[str, Sequence[ReportedInstance]] = field(default_factory=dict)
+    busy: bool = False
+    settled: bool = False
 
 
 PendingByUuid = Mapping[str, Pending]
@@ -52,26 +49,24 @@ NovaInstances = Mapping[str, NovaInstance | None]
 def after_report(
     before: HostReport, after: HostReport, pending: PendingByUuid, now_s: float
 ) -> PendingByUuid:
-    """What is pending on a host after its next report."""
+    """What is pending on a host after its next report.
+
+    An instance that is gone keeps its capacity until Nova says that it left: a hard reboot
+    undefines its domain for a moment. So does one of which the report has the size after a resize
+    on this host, until it can no longer be reverted.
+    """
     kept = dict(_left(before, after, pending, now_s))
     for resource, each in pending.items():
         if resource not in kept and not _shown(after, resource, each):
             kept[resource] = each
-    return _bounded(kept, after)
-
-
-def _bounded(pending: PendingByUuid, report: HostReport) -> PendingByUuid:
-    """Drop the oldest instances that left if the host cannot have them besides the reported.
-
-    The newest come first.
-    """
-    vcpus = VCPUS_MAX - sum(len(i.vcpus) for i in report.instances)
-    kept = {}
-    for resource, each in pending.items():
-        vcpus -= len(each.request.vcpus) if each.kind == "left" else 0
-        if vcpus >= 0 or each.kind != "left":
-            kept[resource] = each
-    return kept
+    # The newest first, as many as a host can have besides those that it reports.
+    vcpus = VCPUS_MAX - sum(len(i.vcpus) for i in after.instances)
+    bounded = {}
+    for resource, each in kept.items():
+        vcpus -= len(each.request.vcpus)
+        if vcpus >= 0:
+            bounded[resource] = each
+    return bounded
 
 
 def _left(
@@ -90,7 +85,7 @@ def _left(
             resized = was != booked_by(now)
             left = resized and sent is not None and _shown(after, resource, sent)
         if left:
-            yield resource, Pending(was, now_s, "left")
+            yield resource, Pending(was, now_s)
 
 
 def _shown(report: HostReport, resource: str, pending: Pending) -> bool:
@@ -102,20 +97,28 @@ def _shown(report: HostReport, resource: str, pending: Pending) -> bool:
 def after_nova(
     node: str, report: HostReport, pending: PendingByUuid, instances: NovaInstances, began_s: float
 ) -> PendingByUuid:
-    """What is pending on a host according to what Nova's database has, read since ``began_s``."""
+    """What is pending on a host according to what Nova has, read since ``began_s``."""
     kept = {}
     for resource, each in pending.items():
         if resource in instances and each.since_s < began_s:
             nova = instances[resource]
-            if nova is None or not (nova.busy or nova.node == node):
+            if nova is None or not (nova.busy or node in nova.needs):
                 continue
             if not nova.busy and resource in report.by_uuid:
                 continue
+            if each.state == "tentative":  # its worker may have ended
+                each = replace(each, state="chosen")
         kept[resource] = each
     for resource, nova in instances.items():
         # Nobody decided: a host given as az:host, or a decision from before the scheduler started.
-        if nova is None or not nova.busy or nova.node != node or nova.request is None:
+        if nova is None or not nova.busy or resource in pending or not nova.needs.get(node):
             continue
-        if resource not in pending and resource not in report.by_uuid:
-            kept[resource] = Pending(nova.request, began_s)
+        need = max(nova.needs[node], key=lambda each: _refcores(each, report))
+        there = report.by_uuid.get(resource)
+        if there is None or _refcores(there, report) < _refcores(need, report):
+            kept[resource] = Pending(need, began_s)
     return kept
+
+
+def _refcores(instance: ReportedInstance, report: HostReport) -> float:
+    return sum_refcores(demands_of(instance, report))

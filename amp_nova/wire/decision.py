@@ -12,24 +12,23 @@ from amp_nova.exceptions import ReportInvalid
 from amp_nova.wire.host_report import VCPUS_MAX, Count, Name, ReportedVcpu, Text
 
 CHARACTERS_MAX = 1 << 20
-Kind = Literal["tentative", "chosen", "alternate", "over"]
-"""``tentative``: a claim is in progress; ``chosen``: Nova chose the host; ``alternate``: Nova may
-retry a failed build there; ``over``: nothing is reserved any more."""
+Kind = Literal["tentative", "chosen", "over"]
+"""``tentative``: a claim is in progress; ``chosen``: Nova chose the host; ``over``: nothing is
+reserved any more."""
 
 
 class Decision(Struct, frozen=True, omit_defaults=True, gc=False):
     """A decision of one worker about one instance.
 
-    ``worker`` and ``number`` identify it; ``node``: the host, or empty for all hosts. ``vcpus``:
-    the booked ones; ``cpus_allowed_list``: the pCPUs of the NUMA cell that Nova will pin it to,
-    empty for all.
+    ``worker`` and ``number`` identify it. ``vcpus``: the booked ones; ``cpus_allowed_list``: the
+    pCPUs of the NUMA cell that Nova will pin it to, empty for all.
     """
 
     worker: Name
     number: Count
     kind: Kind
     resource: Name
-    node: Text = ""
+    node: Name
     vcpus: Annotated[tuple[ReportedVcpu, ...], Meta(max_length=VCPUS_MAX)] = ()
     core_type: Text | None = None
 

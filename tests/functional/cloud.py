@@ -10,7 +10,7 @@ from nova.tests.functional import integrated_helpers
 
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.nova_records import HostLookup
+from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from tests.functional.agents import Agent
 from tests.programs import until
@@ -52,9 +52,10 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         unused = "nova.tests.fixtures.DefaultFlavorsFixture"
         self.useFixture(fixtures.MonkeyPatch(unused, fixtures.Fixture))
         # Nova's fixtures have one lock for all cells, in which a thread that reads them deadlocks
-        # with other services; ``cycle`` does what it would.
-        follow_up_s = "amp_nova.nova_plugins.report_server.FOLLOW_UP_S"
-        self.useFixture(fixtures.MonkeyPatch(follow_up_s, 3600.0))
+        # with other services; ``look`` does what it would.
+        for name in ("FIRST_LOOK_S", "FOLLOW_UP_S"):
+            pause_s = f"amp_nova.nova_plugins.report_server.{name}"
+            self.useFixture(fixtures.MonkeyPatch(pause_s, 3600.0))
         self.forget()
         self.addCleanup(self.forget)
         self.agents = {}
@@ -80,13 +81,17 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
     def _setup_scheduler_service(self):
         self.workers = []
         for number in range(self.WORKERS):
-            worker = report_server._shared = ReportServer(
-                HostStates(CONF, known=HostLookup()), f"worker{number}"
-            )
+            worker = report_server._shared = self.worker(f"worker{number}")
             self.workers.append(worker)
             self.addCleanup(worker.stop)
             fixture = self.useFixture(ServiceFixture("scheduler", f"worker{number}"))
         return fixture.service
+
+    @staticmethod
+    def worker(name):
+        """What one scheduler worker has of amp-nova."""
+        placement = Placement()
+        return ReportServer(HostStates(CONF, known=placement), placement, name)
 
     def _setup_compute_service(self):
         for name, types in self.HOSTS.items():
@@ -99,14 +104,22 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
             worker.start()
         self.cycle()
 
-    def restart_scheduler(self):
-        """Forget all reports and decisions, and wait for the agents' answers."""
-        states = self.states
-        states._entries, states._sent = {}, {}
+    def restart_scheduler(self, *workers):
+        """Forget all reports and decisions, and learn what a worker that starts learns.
+
+        ``workers``: which of them; none means all.
+        """
+        for worker in workers or self.workers:
+            worker.states._entries, worker.states._settled = {}, frozenset()
+            worker.states.cells = frozenset()
         for agent in self.agents.values():
             agent.publisher._request()
-        for name in self.agents:
-            self.wait_until(lambda n=name: self.states.entry(n) is not None, f"{name} answers")
+        for worker in workers or self.workers:
+            for name in self.agents:
+                self.wait_until(
+                    lambda w=worker, n=name: w.states.entry(n) is not None, f"{name} answers"
+                )
+            worker.look()
 
     def cycle(self, *names):
         """A control cycle on these hosts, or on all; waits until all workers have the reports.
@@ -125,7 +138,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
                     f"the scheduler has the report of {name}",
                 )
         for worker in self.workers:
-            worker.follow_up()
+            worker.look()
 
     @staticmethod
     def wait_until(condition, what):
