@@ -117,8 +117,6 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         ``None`` if the host passes without a usable report. It also passes if the capacity is
         claimed at this moment and may be given up: that is known when Nova turns to the host.
         """
-        if not self._server.knows(host):
-            return HostFit(refused=NO_REPORT[3])
         entry = self._states.entry(host.nodename)
         if entry is None or not entry.usable(oldest_s):
             stale_report = CONF.amp_scheduler.stale_report
@@ -128,6 +126,8 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                 return HostFit(refused=NO_REPORT[0])
             if stale_report != "last":
                 return HostFit(refused=NO_REPORT[2 if entry.report.healthy else 1])
+        if not self._server.knows(host):
+            return HostFit(refused=NO_REPORT[3])
         fit = query.fit(entry)
         return HostFit() if fit.refused is not None and query.may_fit(entry) else fit
 

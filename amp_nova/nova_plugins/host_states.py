@@ -8,7 +8,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -58,7 +58,8 @@ def _any_host(_node: str) -> bool:
 class Entry:
     """One host: its last report, pending instances, and cached results that follow from both.
 
-    ``sensitivities``: what the host's measurements say of each flavor and image.
+    ``since_s``: when the host was first heard of. ``sensitivities``: what its measurements say of
+    each flavor and image.
     ``results`` caches fits and weights by ``cache_key``; they share it, because filling a second
     dictionary on every host would take longer. A change of the host's state makes a new entry, so
     cached results never outlive it.
@@ -66,6 +67,7 @@ class Entry:
 
     report: HostReport
     order: Order
+    since_s: float
     pending: PendingByUuid = field(default_factory=dict)
     sensitivities: Mapping[Profile, float] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
@@ -199,8 +201,8 @@ class HostStates:
         self._entries: dict[str, Entry] = {}
         self._settled: frozenset[str] = frozenset()
         """Pending instances of which Nova says that nothing changes by itself."""
-        self.cells: frozenset[str] = frozenset()
-        """The cells that have told at least once what arrives on their hosts."""
+        self._cells: dict[str, float] = {}
+        """When each cell was last asked what arrives on its hosts, if it answered."""
         self._pruned_s = clock()
         self.accepted = 0
         self.rejected = Refusals(clock)
@@ -259,7 +261,8 @@ class HostStates:
             previous.report = replace(previous.report, origin=report.origin)
             previous.order = order
             return
-        entry = Entry(report, order, kept, profiles(report))
+        since_s = now_s if previous is None else previous.since_s
+        entry = Entry(report, order, since_s, kept, profiles(report))
         entry.check()
         self._entries[node] = entry
         self._prune(now_s)
@@ -311,8 +314,17 @@ class HostStates:
         """Those of which Nova may soon say something new."""
         return self.pending() - self._settled
 
-    def follow(self, instances: NovaInstances, began_s: float) -> None:
-        """Take what Nova has, read since ``began_s`` on the monotonic clock."""
+    def knows_arrivals(self, node: str, cell: str) -> bool:
+        """Whether Nova was asked what arrives on a host of this cell since the host reports."""
+        entry = self._entries.get(node)
+        return entry is not None and entry.since_s < self._cells.get(cell, -math.inf)
+
+    def newest_s(self) -> float:
+        """When the host that was heard of last was first heard of."""
+        return max((entry.since_s for entry in list(self._entries.values())), default=-math.inf)
+
+    def follow(self, instances: NovaInstances, began_s: float, cells: Iterable[str] = ()) -> None:
+        """Take what Nova has, read since ``began_s``; of these ``cells`` also all that arrives."""
         there = {node for nova in instances.values() if nova is not None for node in nova.needs}
         with self._lock:
             for node, entry in self._entries.items():
@@ -324,6 +336,7 @@ class HostStates:
             unsettled = {r for r, nova in instances.items() if nova is None or not nova.settled}
             settled = {r for r, nova in instances.items() if nova is not None and nova.settled}
             self._settled = (self._settled - unsettled | settled) & self.pending()
+            self._cells |= dict.fromkeys(cells, began_s)
 
     def _decide(self, node: str, resource: str, each: Pending) -> None:
         if (entry := self._entries.get(node)) is not None:
@@ -336,7 +349,7 @@ class HostStates:
 
     def _replace(self, node: str, kept: PendingByUuid) -> None:
         entry = self._entries[node]
-        self._entries[node] = Entry(entry.report, entry.order, kept, entry.sensitivities)
+        self._entries[node] = replace(entry, pending=kept, results={})
 
     def _prune(self, now_s: float) -> None:
         """Forget hosts that stopped reporting."""

@@ -96,14 +96,13 @@ class ReportServer:
         """Wait until this worker may decide about these hosts, if it has only just started."""
         until_s, said = (self._started_s or 0.0) + READY_S, ""
         while (now_s := time.monotonic()) < until_s:
+            silent = [host for host in hosts if self.states.entry(host.nodename) is None]
             if not self.decisions.connected:
                 missing = "a connection to the other scheduler workers"
-            elif not all(host.cell_uuid in self.states.cells for host in hosts):
-                missing = "what Nova's records say of instances under way"
-            elif now_s < until_s - READY_S + REPORTS_S and not all(
-                self.states.entry(host.nodename) for host in hosts
-            ):
+            elif silent and now_s < until_s - READY_S + REPORTS_S:
                 missing = "the first reports of hosts"
+            elif not all(self.knows(host) for host in hosts if host not in silent):
+                missing = "what Nova's records say of instances under way"
             else:
                 return
             if missing != said:
@@ -113,7 +112,9 @@ class ReportServer:
 
     def knows(self, host: Any) -> bool:
         """Whether this worker knows what is under way on a host, and can tell others."""
-        return self.decisions.connected and host.cell_uuid in self.states.cells
+        return self.decisions.connected and self.states.knows_arrivals(
+            host.nodename, host.cell_uuid
+        )
 
     def stop(self) -> None:
         """Stop listening."""
@@ -130,9 +131,7 @@ class ReportServer:
         began_s, cpu_s = time.monotonic(), self._cells.cpu_s + time.thread_time()
         pending = self.states.pending() if arriving else self.states.unsettled()
         found, cells = nova_records.find(self._cells, self._placement, pending, arriving)
-        self.states.follow(found, began_s)
-        if arriving:
-            self.states.cells |= cells
+        self.states.follow(found, began_s, cells if arriving else ())
         return (self._cells.cpu_s + time.thread_time() - cpu_s) / max(1, len(cells))
 
     def _join_workers(self) -> None:
@@ -148,7 +147,7 @@ class ReportServer:
         failing, looked_s, pause_s = False, -IDLE_S, FIRST_LOOK_S
         while not self._stopped.wait(pause_s):
             pause_s, now_s = FOLLOW_UP_S, time.monotonic()
-            arriving = now_s - looked_s >= IDLE_S
+            arriving = now_s - looked_s >= IDLE_S or self.states.newest_s() >= looked_s
             if not arriving and not self.states.unsettled():
                 continue
             try:

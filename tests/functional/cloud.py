@@ -111,7 +111,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         """
         for worker in workers or self.workers:
             worker.states._entries, worker.states._settled = {}, frozenset()
-            worker.states.cells = frozenset()
+            worker.states._cells = {}
         for agent in self.agents.values():
             agent.publisher._request()
         for worker in workers or self.workers:

@@ -2,13 +2,14 @@
 
 import queue
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from amp_nova.nova_plugins import decisions, options
 from amp_nova.nova_plugins.decisions import Decisions
-from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.host_states import HostStates, Query
 from amp_nova.wire.encoding import encode
 from tests.host_reports import host_report, request
 from tests.programs import until
@@ -23,6 +24,11 @@ def worker():
     states = HostStates(conf)
     assert states.accept(encode(host_report()))
     return Decisions(states), states
+
+
+def requests(states):
+    """What is pending on the host."""
+    return {r: each.request for r, each in states.entry("host1").pending.items()}
 
 
 class FakeBus:
@@ -65,7 +71,7 @@ def test_concurrent_workers_never_reserve_more_than_can_be_packed(bus, booked):
 
     def place(number):
         own, _ = bus[number % len(bus)]
-        if not own.reserve("host1", f"instance-{number}", wanted, True):
+        if not own.reserve("host1", Query(f"instance-{number}", wanted)):
             return None
         own.decided("host1", f"instance-{number}", wanted)
         return f"instance-{number}"
@@ -76,33 +82,43 @@ def test_concurrent_workers_never_reserve_more_than_can_be_packed(bus, booked):
     most = 2 * int(1 / booked + 1e-9) + int(2 / booked + 1e-9)
     assert len(placed) == most
     for _, states in bus:
-        until(lambda s=states: s.entry("host1").requests == placed, 30, "all messages")
+        until(lambda s=states: requests(s) == placed, 30, "all messages")
 
 
 def test_the_end_of_a_reservation_is_sent_to_the_others(bus):
-    """Here because another host is tried, which is full."""
+    """Here because its claim failed."""
     (first, _), (_, states), _ = bus
-    assert first.reserve("host1", "a", request(pref_core=2), True)
-    assert states.entry("host1").requests == {"a": request(pref_core=2)}
+    assert first.reserve("host1", Query("a", request(pref_core=2)))
+    assert requests(states) == {"a": request(pref_core=2)}
 
-    assert not first.reserve("host1", "a", request(pref_core=8), True)
-    assert first.reserve("host1", "b", request(pref_core=0.5), True)  # sent after the end
-    assert set(states.entry("host1").requests) == {"b"}
+    first.release("host1", "a")
+    assert first.reserve("host1", Query("b", request(pref_core=0.5)))  # sent after the end
+    assert set(requests(states)) == {"b"}
 
 
-def test_alternates_are_reserved_in_addition_or_refused(bus):
-    """A refusal does not end the reservation on the chosen host."""
-    (first, _), (_, states), _ = bus
-    for _, known in bus:
-        known.accept(encode(host_report(node="host2")))
-    assert first.reserve("host1", "a", request(pref_core=2), True)
-    first.decided("host1", "a", request(pref_core=2))
+def test_what_may_be_given_up_is_waited_for(bus):
+    """It is free if the claim fails, and taken once Nova has chosen the host."""
+    (first, _), (second, states), _ = bus
+    wanted = request(pref_core=2)
+    with ThreadPoolExecutor() as pool:
+        for resource, ends in (("a", first.release), ("b", first.decided)):
+            assert first.reserve("host1", Query(resource, wanted))
+            until(lambda r=resource: r in states.entry("host1").pending, 30, "the message")
+            other = pool.submit(second.reserve, "host1", Query("c", wanted))
+            time.sleep(0.1)
+            assert not other.done()
+            ends("host1", resource, *([wanted] if resource == "b" else []))
+            assert other.result(30) is (resource == "a")
+            second.release("host1", "c")
 
-    assert not first.reserve("host2", "a", request(pref_core=8), True)
-    assert not first.reserve("host2", "a", request(pref_core=2), False)
-    assert first.reserve("host2", "a", request(pref_core=2), True)
-    for node in ("host1", "host2"):
-        assert set(states.entry(node).pending) == {"a"}
+
+def test_a_claim_that_does_not_end_is_not_waited_for_without_bound(bus, monkeypatch):
+    """Its worker was killed: another host is tried."""
+    monkeypatch.setattr(decisions, "CONTENDED_S", 0.05)
+    (first, _), (second, states), _ = bus
+    assert first.reserve("host1", Query("a", request(pref_core=2)))
+    until(lambda: states.entry("host1").pending, 30, "the message")
+    assert not second.reserve("host1", Query("b", request(pref_core=2)))
 
 
 def test_a_worker_without_a_bus_decides_alone_and_waits_only_once(monkeypatch, caplog):
@@ -115,9 +131,9 @@ def test_a_worker_without_a_bus_decides_alone_and_waits_only_once(monkeypatch, c
         threading.Event, "wait", lambda _self, timeout=None: waits.append(timeout) or False
     )
 
-    assert own.reserve("host1", "a", request(pref_core=2), True)
-    assert own.reserve("host1", "b", request(pref_core=1), True)
-    assert not own.reserve("host1", "c", request(pref_core=2), True)
+    assert own.reserve("host1", Query("a", request(pref_core=2)))
+    assert own.reserve("host1", Query("b", request(pref_core=1)))
+    assert not own.reserve("host1", Query("c", request(pref_core=2)))
     own.stop()
 
     assert waits.count(0.01) == 1
@@ -131,8 +147,8 @@ def test_a_worker_without_a_bus_decides_alone_and_waits_only_once(monkeypatch, c
         "{}",
         "[" * 100_000,
         "x" * (2 << 20),
-        '{"worker":"w","number":0,"kind":"chosen","resource":"a","vcpus":[[0,-1]]}',
-        '{"worker":"w","number":0,"kind":"chosen","resource":"a","vcpus":[[0,1,null,"9-1"]]}',
+        '{"worker":"w","number":0,"kind":"chosen","resource":"a","node":"host1","vcpus":[[0,-1]]}',
+        '{"worker":"w","number":0,"kind":"chosen","resource":"a","node":"host1","vcpus":[[0,1,null,"9-1"]]}',
     ],
 )
 def test_a_malformed_decision_changes_nothing(caplog, text):
@@ -140,7 +156,7 @@ def test_a_malformed_decision_changes_nothing(caplog, text):
     own, states = worker()
     own.receive(text)
 
-    assert states.entry("host1").requests == {}
+    assert not states.pending()
     assert "a worker's decision is ignored" in caplog.text
 
 
@@ -150,4 +166,4 @@ def test_a_decision_about_an_unknown_host_is_ignored():
     own.receive('{"worker":"w","number":0,"kind":"chosen","resource":"a","node":"host9"}')
 
     assert states.entry("host9") is None
-    assert states.waiting() == frozenset()
+    assert not states.pending()

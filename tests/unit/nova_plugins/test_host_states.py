@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from amp_nova.nova_plugins import host_states, metrics, options
-from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.host_states import HostStates, Query
 from amp_nova.nova_plugins.metrics import NOBODY
 from amp_nova.scheduling import pending
 from amp_nova.scheduling.host_fit import fit
@@ -133,19 +133,14 @@ def test_a_report_that_cannot_be_scored_is_refused_and_the_last_one_stays(
 
 
 def test_what_is_remembered_is_bounded(states, monkeypatch):
-    """Requests, cached results and refusing hosts, however many there are."""
-    monkeypatch.setattr(host_states, "REQUESTS_MAX", 10)
+    """Cached results and refusing hosts, however many there are."""
     monkeypatch.setattr(metrics, "HOSTS_MAX", 10)
-    receive(states)
     for i in range(100):
-        decide(states, "host1", f"instance-{i}", request(pref_core=0.01))
         states.rejected.add(f"host-{i}", "old", "it is old")
     results = {}
     for i in range(10_000):
         host_states.remember(results, str(i), i)
 
-    assert len(states.entry("host1").pending) == 10
-    assert "instance-99" in states.entry("host1").pending
     assert len(states.rejected.by_host) == 11
     assert states.rejected.by_host["other hosts", "old"] == 90
     assert len(results) <= host_states.RESULTS_MAX
@@ -191,8 +186,10 @@ def test_one_host_moves_the_sensitivity_of_a_flavor_at_most_to_the_next_hosts(st
     assert states.sensitivity(("f", "another")) is None
 
 
-def test_a_silent_host_becomes_stale_and_is_forgotten_later(states, clock):
-    """Until then its last report is available to ``stale_report = last``."""
+@pytest.mark.parametrize("stale_report", ["refuse", "last"])
+def test_a_silent_host_becomes_stale_and_is_forgotten_later(states, clock, stale_report):
+    """Not if its last report counts, however old it is."""
+    states._options.set_override("stale_report", stale_report, "amp_scheduler")
     receive(states)
     assert states.entry("host1").usable(states.oldest_s())
 
@@ -201,7 +198,7 @@ def test_a_silent_host_becomes_stale_and_is_forgotten_later(states, clock):
     clock.now_s += 3600
     receive(states, node="host2", time_s=clock.now_s)
 
-    assert states.entry("host1") is None
+    assert (states.entry("host1") is None) is (stale_report == "refuse")
     assert states.entry("host2") is not None
 
 
@@ -215,11 +212,11 @@ class TestDecisions:
         ("nova", "counts"),
         [
             ({}, True),  # its cell is silent
-            ({"a": NovaInstance(None, busy=True)}, True),  # it is being built
-            ({"a": NovaInstance("host1", busy=True)}, True),
-            ({"a": NovaInstance("host1", busy=False)}, True),  # the report is late
-            ({"a": NovaInstance(None, busy=False)}, False),  # it failed
-            ({"a": NovaInstance("host2", busy=False)}, False),  # built or migrated elsewhere
+            ({"a": NovaInstance(busy=True)}, True),  # it is being built
+            ({"a": NovaInstance({"host1": ()}, busy=True)}, True),
+            ({"a": NovaInstance({"host1": ()})}, True),  # the report is late
+            ({"a": NovaInstance()}, False),  # it failed
+            ({"a": NovaInstance({"host2": ()})}, False),  # built or migrated elsewhere
             ({"a": None}, False),  # deleted
         ],
     )
@@ -239,57 +236,54 @@ class TestDecisions:
         """At once when the instance tries another host, otherwise when Nova says that it failed."""
         receive(states)
         receive(states, node="host2")
-        states.reserve("host1", "a", request(pref_core=2), "tentative")
-        states.reserve("host2", "a", request(pref_core=2), "tentative")
-        assert states.reserve("host1", "b", request(pref_core=2), "tentative")
+        wanted = request(pref_core=2)
+        assert states.reserve("host1", Query("a", wanted))
+        states.release("host1", "a")
+        assert states.reserve("host2", Query("a", wanted))
+        assert states.reserve("host1", Query("b", wanted))
 
         clock.now_s += 1
-        states.follow({"a": NovaInstance(None, busy=False)}, clock())
-        assert self.fits(states, request(pref_core=2), "host2")
+        states.follow({"a": NovaInstance()}, clock())
+        assert self.fits(states, wanted, "host2")
 
-    def test_alternates_count_until_nova_has_finished(self, states, clock):
-        """Nova may retry a failed build there, and does not ask the filter again."""
-        for node in ("host1", "host2", "host3"):
-            receive(states, node=node)
-        decide(states, "host3", "b", request(pref_core=2))
-        states.reserve("host1", "a", request(pref_core=2), "tentative")
-        decide(states, "host1", "a", request(pref_core=2))
-
-        assert states.chosen("a")
-        assert states.reserve("host2", "a", request(pref_core=2), "alternate")
-        assert not states.reserve("host3", "a", request(pref_core=2), "alternate")
-        receive(states, instance("a", (2.0, 2)), sequence=2)
-        assert not self.fits(states, request(pref_core=2), "host2")
-
-        clock.now_s += 1
-        states.follow({"a": NovaInstance("host1", busy=False)}, clock())
-        assert self.fits(states, request(pref_core=2), "host2")
-
-    def test_an_instance_is_chosen_for_one_host_only(self, states):
-        """Decided again, the first host has its capacity back; not because another reports it."""
-        receive(states)
-        receive(states, node="host2")
-        decide(states, "host1", "a", request(pref_core=2))
-        decide(states, "host2", "a", request(pref_core=2))
-        assert self.fits(states, request(pref_core=2), "host1")
-        assert not self.fits(states, request(pref_core=2), "host2")
-
-        receive(states, instance("a", (2.0, 2)), sequence=2)
-        assert not self.fits(states, request(pref_core=2), "host2")
-
-    def test_an_instance_that_left_keeps_its_capacity_while_nova_has_it_there(self, states):
+    def test_an_instance_that_left_keeps_its_capacity_while_nova_has_it_there(self, states, clock):
         """A hard reboot undefines the domain; a host that restarts has none for a while."""
         receive(states, instance("a", (1.5, 2)), instance("b", (0.5, 0)), instance("c", None))
         receive(states, sequence=2)
-        assert states.entry("host1").left == {"a", "b"}
+        assert set(states.entry("host1").pending) == {"a", "b"}
 
-        states.release_left("host1", {"a": "Nova's", "c": "Nova's"})
+        clock.now_s += 1
+        states.follow({"a": NovaInstance({"host1": ()}, settled=True), "b": None}, clock())
         assert not self.fits(states, request(pref_core=2))
         assert self.fits(states, request(2, pref_core=1))
-        assert not states.reserve("host1", "d", request(pref_core=2), "tentative")
-        assert states.reserve(
-            "host1", "a", request(pref_core=2), "tentative"
-        )  # resized while it is stopped
+        assert states.pending() == {"a"}
+        assert not states.unsettled(), "nothing changes until somebody asks Nova for it"
+        assert not states.reserve("host1", Query("d", request(pref_core=2)))
+        assert states.reserve("host1", Query("a", request(pref_core=2)))  # resized while stopped
+
+    @pytest.mark.parametrize(
+        ("needs", "counts"),
+        [
+            ({"host1": (request(pref_core=2),)}, True),
+            ({"host1": (request(pref_core=0.5), request(pref_core=2))}, True),  # it may be reverted
+            ({"host2": (request(pref_core=2),)}, False),
+            ({"host1": ()}, False),  # it books nothing
+        ],
+    )
+    @pytest.mark.parametrize("reported", [None, 0.5])
+    def test_what_nova_has_on_its_way_counts_though_nobody_decided(
+        self, states, clock, needs, counts, reported
+    ):
+        """A decision from before the scheduler started, or a host given as az:host."""
+        receive(states, *([instance("a", (reported, 2))] if reported else []))
+        states.follow({"a": NovaInstance(needs, busy=True)}, clock())
+        assert self.fits(states, request(pref_core=1.5)) is not counts
+
+        # Once it has arrived it is what the report says.
+        clock.now_s += 1
+        receive(states, instance("a", (0.5, 2)), sequence=2)
+        states.follow({"a": NovaInstance({"host1": ()})}, clock())
+        assert self.fits(states, request(pref_core=1.5))
 
     def test_an_instance_that_is_back_counts_once(self, states):
         """With the booking it had."""
@@ -297,7 +291,7 @@ class TestDecisions:
         receive(states, sequence=2)
         receive(states, instance("a", (2.0, 2)), sequence=3)
 
-        assert states.entry("host1").requests == {}
+        assert not states.pending()
 
     def test_a_resize_on_the_same_host_counts_the_new_size_until_it_is_reported(self, states):
         """The old size is reported until the guest restarts."""
