@@ -12,8 +12,7 @@ from nova.scheduler import utils
 from nova.scheduler.host_manager import HostManager
 
 from amp_nova.nova_plugins import filters
-from amp_nova.nova_plugins.decisions import Decisions
-from amp_nova.nova_plugins.filters import AmpCapacityFilter
+from amp_nova.nova_plugins.filters import AmpCapacityFilter, _Attempt
 from tests.functional.cloud import CloudTestCase
 
 ONE = {"slow": (1, 1.0)}
@@ -26,11 +25,9 @@ class NovaInternalsTest(CloudTestCase):
         super().setUp()
         self.calls = []
         self.record(AmpCapacityFilter, "_filtered", "filtered", lambda *_: "")
-        self.record(Decisions, "reserve", "examined", lambda _self, node, *_: node)
+        self.record(_Attempt, "reserve", "examined", lambda _self, host: host.nodename)
         self.record(utils, "claim_resources", "claimed", lambda *_: "")
-        self.record(
-            AmpCapacityFilter, "_consume", "consumed", lambda _self, host, *_: host.nodename
-        )
+        self.record(_Attempt, "chose", "consumed", lambda _self, host, *_: host.nodename)
 
     def record(self, owner, name, event, detail):
         """Note each call of a function, with a detail of its arguments, before it happens."""
@@ -44,10 +41,14 @@ class NovaInternalsTest(CloudTestCase):
         patched.start()
         self.addCleanup(patched.stop)
 
+    def pending(self):
+        """The hosts on which anything is pending."""
+        return {name for name in self.HOSTS if self.states.entry(name).pending}
+
     def test_the_host_is_examined_before_its_claim_and_alternates_after_it_is_consumed(self):
         """That of the host that Nova turns to, after all filters and weighers.
 
-        Alternates later, so that it is known by then what they are (``HostStates.chosen``).
+        Alternates later, so that it is known by then what they are: they are refused.
         """
         server = self.boot(self.flavor(pref_core="0.5"))
         host = self.host_of(server)
@@ -56,19 +57,19 @@ class NovaInternalsTest(CloudTestCase):
         before, after = self.calls[:consumed], self.calls[consumed:]
 
         assert before == [("filtered", ""), ("examined", host), ("claimed", ""), ("consumed", host)]
-        assert ("claimed", "") not in after
-        assert {event for event, _ in after} <= {"examined"}
         (other,) = self.HOSTS.keys() - {host}
-        assert self.states.entry(other).pending[server["id"]].kind == "alternate"
+        assert after == [("examined", other)]
+        assert self.pending() == {host}
 
-    def test_the_instances_of_one_request_have_no_alternates(self):
-        """Nova would name the same one for all of them."""
-        self.flags(max_attempts=2, group="scheduler")
+    def test_the_instances_of_one_request_have_no_alternates_either(self):
+        """Nova filters once more for these, after it has chosen all hosts."""
         for one in self.boot_several(2, flavor_id=self.flavor(pref_core="0.5")):
             self._wait_for_state_change(one, "ACTIVE")
 
-        pending = [p for name in self.HOSTS for p in self.states.entry(name).pending.values()]
-        assert [each.kind for each in pending] == ["chosen", "chosen"]
+        consumed = [at for at, (event, _) in enumerate(self.calls) if event == "consumed"]
+        assert len(consumed) == 2
+        assert {event for event, _ in self.calls[consumed[-1] + 1 :]} <= {"filtered", "examined"}
+        assert len(self.states.pending()) == 2
 
     def test_a_host_without_candidates_is_skipped_without_a_claim(self):
         """The capacity of the first host is taken between the filter and the claim."""

@@ -7,9 +7,8 @@ import nova.rpc
 import oslo_messaging
 
 from amp_nova.nova_plugins import nova_records, report_server
-from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.metrics import NOBODY
-from amp_nova.nova_plugins.report_server import CONF, ReportServer
+from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode
 from tests.functional.cloud import CloudTestCase
@@ -49,24 +48,25 @@ class ReportsTest(CloudTestCase):
     def test_a_scheduler_asks_for_reports_and_its_first_request_waits_for_them(self):
         """Neither waits for the next periodic report.
 
-        With eventlet a worker begins to listen only at its first request, when it knows no host.
+        A worker begins to listen at its first request, when it knows no host.
         """
-        late = ReportServer(HostStates(CONF), host="late")
+        late = self.worker("late")
         late.start()
         self.addCleanup(late.stop)
 
         self.wait_until(lambda: late.states.entry("host1") is not None, "the agent answers")
 
-        self.states._entries, self.states._sent = {}, {}
-        report_server.shared()._pid = None  # as in a worker that was just forked
-
-        self.boot(self.flavor(pref_core="1"))
+        self.states._entries, self.states._cells = {}, {}
+        report_server.shared()._started_s = None  # as in a worker that was just forked
+        with mock.patch.object(report_server, "FIRST_LOOK_S", 0.0):
+            self.boot(self.flavor(pref_core="1"))
+        assert "this worker has just started, and waits for" in self.stdlog.logger.output
 
     def test_reports_may_have_a_bus_of_their_own(self):
         """What workers tell each other stays on Nova's, to which agents then need no access."""
         url = "rabbit://amp:SECRET@controller:5672/amp"
         self.flags(transport_url=url, group="amp_scheduler")
-        server, listening = ReportServer(HostStates(CONF), "worker"), {}
+        server, listening = self.worker("worker"), {}
 
         def listen(bus, target, *_args, **_more):
             listening[target.topic] = bus
@@ -77,14 +77,15 @@ class ReportsTest(CloudTestCase):
             mock.patch("oslo_messaging.get_rpc_server", listen),
             mock.patch("oslo_messaging.get_rpc_client") as client,
         ):
-            server._listen()
+            server.start()
+            self.wait_until(lambda: client.call_count == 2, "it listens")
             server.stop()
 
         made.assert_called_once_with(CONF, url)
         nova_bus = nova.rpc.TRANSPORT
         assert listening == {topics.WORKERS: nova_bus, topics.SCHEDULERS: "reports"}
-        called = [(call.args[0], call.args[1].topic) for call in client.call_args_list]
-        assert called == [(nova_bus, topics.WORKERS), ("reports", topics.AGENTS)]
+        called = {(call.args[0], call.args[1].topic) for call in client.call_args_list}
+        assert called == {(nova_bus, topics.WORKERS), ("reports", topics.AGENTS)}
 
     def cast(self, *reports):
         """Send reports as an agent does."""
@@ -123,14 +124,14 @@ class ReportsTest(CloudTestCase):
     def test_hosts_are_known_whether_or_not_their_cell_answers(self):
         """Placement has the hosts of all cells, also of one that was made a moment ago.
 
-        While it is silent a bounded number may report: the log says so once, and it is not asked
-        for each of them.
+        While it is silent, those that it had are still known; the log says so, and it is not asked
+        for each of the others.
         """
         with (
             mock.patch("nova.context.scatter_gather_cells", side_effect=OSError("silent")),
             mock.patch("nova.context.load_cells", side_effect=OSError("silent")),
         ):
-            known = nova_records.HostLookup()
+            known = nova_records.Placement()
             assert known("host1")
             self.placement.post(
                 "/resource_providers",
@@ -140,15 +141,18 @@ class ReportsTest(CloudTestCase):
                 },
                 version="1.14",
             )
+            known.read()
             assert not known("host1_amp_slow"), "it is a provider of the agent's, and no host"
 
-        search = mock.Mock(side_effect=OSError("silent"))
-        known = nova_records.HostLookup(search)
-        names = [f"host{n}" for n in range(nova_records.UNVERIFIED_MAX + 1)]
-        assert [known(name) for name in names] == [True] * nova_records.UNVERIFIED_MAX + [False]
-        assert known("host0")
-        assert search.call_count < 10
-        assert self.stdlog.logger.output.count("cannot look up reporting hosts in Placement") == 1
+        now_s = [0.0]
+        listed = {"resource_providers": [{"uuid": "u", "name": "host1"}]}
+        get = mock.Mock(side_effect=[listed, OSError("silent"), OSError("silent")])
+        known = nova_records.Placement(get, lambda: now_s[0])
+        assert known("host1")
+        now_s[0] += nova_records.REREAD_S
+        assert [known(f"host{n}") for n in range(1, 100)] == [True] + [False] * 98
+        assert get.call_count == 2
+        assert self.stdlog.logger.output.count("cannot look up host host2 in Placement") == 1
 
     def test_the_log_says_why_there_is_no_host(self):
         """The reason of a host, or what is wrong with the flavor: before microversion 2.86 Nova
