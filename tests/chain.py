@@ -30,6 +30,7 @@ from nova.scheduler.weights.ram import RAMWeigher
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.nova_plugins.weights import AmpEfficiencyWeigher, AmpScalabilityWeigher
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
@@ -37,6 +38,7 @@ from tests import hosts
 from tests.host_reports import NOW_S, host_report, instance
 from tests.mutations import atom, mutated, places, put
 from tests.nova_requests import flavor, request_spec
+from tests.scheduler import alone
 
 objects.register_all()
 LIAR = "liar"
@@ -112,9 +114,9 @@ class Cloud:
         report_server.CONF([], default_config_files=[])
         self.cost, self._now_s = Cost(), NOW_S
         report_server._shared = server = report_server.ReportServer(
-            HostStates(report_server.CONF, self._now, frozenset(NODES).__contains__)
+            HostStates(report_server.CONF, self._now, frozenset(NODES).__contains__), Placement()
         )
-        server.start = lambda: None
+        alone(server)
         self.states = server.states
         # Nova's others weigh nothing that is different here.
         ours = AmpEfficiencyWeigher, AmpScalabilityWeigher

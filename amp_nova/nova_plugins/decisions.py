@@ -18,7 +18,8 @@ import uuid
 from collections.abc import Callable
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.nova_plugins.host_states import HostStates, Query
+from amp_nova.nova_plugins.host_states import CONTENDED, HostStates, Query
+from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import Pending
 from amp_nova.wire import decision as wire
 from amp_nova.wire.decision import Decision
@@ -66,16 +67,18 @@ class Decisions:
         """Whether decisions reach the other workers."""
         return self._cast is not None
 
-    def reserve(self, node: str, query: Query) -> bool:
+    def reserve(self, node: str, query: Query) -> HostFit:
         """Reserve capacity for a claim, unless another request or worker has taken it."""
         until_s = self._clock() + CONTENDED_S
-        while (free := self._states.reserve(node, query)) is not False:
-            if free and self._ordered(node, query):
-                return True
+        while True:
+            fit = self._states.reserve(node, query)
+            if fit.refused is None and self._ordered(node, query):
+                return fit
+            if fit.refused not in (None, CONTENDED.refused):
+                return fit
             if self._clock() >= until_s:
-                break
+                return CONTENDED
             time.sleep(random.uniform(*RETRY_S))
-        return False
 
     def _ordered(self, node: str, query: Query) -> bool:
         """Whether a reservation fits beside all that the bus has delivered before it."""

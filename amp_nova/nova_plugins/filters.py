@@ -85,7 +85,6 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
     def _filtered(
         self, hosts: list[Any], spec_obj: Any, request: ReportedInstance
     ) -> Iterator[Any]:
-        claimed = claims(spec_obj.flavor.extra_specs)
         query, oldest_s = Query(spec_obj.instance_uuid, request), self._states.oldest_s()
         attempt = _Attempt(self._server.decisions, spec_obj, query)
         refused: list[tuple[str, str]] = []
@@ -99,8 +98,6 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                 if candidates is not None and request.vcpus:
                     host.allocation_candidates = checked = _Candidates(candidates)
                     checked.reserve = functools.partial(attempt.reserve, host)
-                    if claimed and fit.core_types:
-                        _core_type_first(checked, provider_uuid(host.nodename, fit.core_types[0]))
             host.consume_from_request = functools.partial(attempt.chose, host)
             yield host
         if refused:
@@ -153,16 +150,20 @@ class _Attempt:
             node, query = self._reserved
             self._decisions.release(node, query.resource)
             self._reserved = None
-        found: Query | None = self._query
+        query = self._query
         if self._spec.numa_topology:
-            found = _pinned(self._query, host, self._spec)
-        if found is None or not self._decisions.reserve(host.nodename, found):
-            why = "its capacity was taken meanwhile"
-            if self._spec.numa_topology:
-                why = "the NUMA cells to which Nova pins the guest have no capacity for it"
-            LOG.info("instance %s: %s refused: %s", self._query.resource, host.nodename, why)
+            if (pinned := _pinned(query, host, self._spec)) is None:
+                return False
+            query = pinned
+        fit = self._decisions.reserve(host.nodename, query)
+        if fit.refused is not None:
+            _log_refused([(host.nodename, fit.refused)], self._spec)
             return False
-        self._reserved = host.nodename, found
+        self._reserved = host.nodename, query
+        if fit.core_types and claims(self._spec.flavor.extra_specs):
+            # Nova claims the first one in Placement.
+            provider = provider_uuid(host.nodename, fit.core_types[0])
+            host.allocation_candidates.sort(key=lambda each: provider not in each["allocations"])
         return True
 
     def chose(self, host: Any, spec_obj: Any) -> None:
@@ -238,11 +239,6 @@ def _pinned(query: Query, host: Any, spec_obj: Any) -> Query | None:
         for v in query.request.vcpus
     )
     return query.pinned(structs.replace(query.request, vcpus=tuple(vcpus)))
-
-
-def _core_type_first(candidates: _Candidates, provider: str) -> None:
-    """Put the candidates on this core type first: Nova claims the first one in Placement."""
-    candidates.sort(key=lambda each: provider not in each["allocations"])
 
 
 def _log_refused(refused: list[tuple[str, str]], spec_obj: Any) -> None:

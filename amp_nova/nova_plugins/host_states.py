@@ -50,6 +50,10 @@ TYPICAL = (
 """A best-effort instance that gains nothing from fast cores, one that gains most, and a booking."""
 
 
+CONTENDED = HostFit(refused="other requests claim its capacity")
+"""Until their claims succeed or fail."""
+
+
 def _any_host(_node: str) -> bool:
     return True
 
@@ -272,17 +276,20 @@ class HostStates:
         with self._lock:
             self._decide(node, resource, each)
 
-    def reserve(self, node: str, query: Query) -> bool | None:
-        """Reserve capacity if it is still free; ``None`` if other claims in progress hold it.
+    def reserve(self, node: str, query: Query) -> HostFit:
+        """Reserve capacity if it still fits; ``CONTENDED`` if other claims in progress hold it.
 
         Other requests may have been decided since the filter ran.
         """
         with self._lock:
-            if (entry := self._entries.get(node)) is not None:
-                if query.fit(entry).refused is not None:
-                    return None if query.may_fit(entry) else False
+            if (entry := self._entries.get(node)) is None:
+                return HostFit()
+            fit = query.fit(entry)
+            if fit.refused is None:
                 self._decide(node, query.resource, Pending(query.request, self._clock(), "sent"))
-            return True
+            elif query.may_fit(entry):
+                return CONTENDED
+            return fit
 
     def ordered(self, node: str, resource: str) -> bool:
         """Keep a reservation that the bus has delivered if it fits beside all delivered earlier.

@@ -38,6 +38,7 @@ from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
 from tests import hosts
 from tests.host_reports import host_report
 from tests.nova_requests import flavor, request_spec
+from tests.scheduler import alone
 
 objects.register_all()
 HOSTS, REPEATS = 1000, 15
@@ -101,7 +102,8 @@ def reported(monkeypatch):
     report_server.CONF([], default_config_files=[])
     report_server._shared = None
     server = report_server.shared()
-    monkeypatch.setattr(type(server), "start", lambda self: None)
+    monkeypatch.setattr(server.states, "_known", lambda _node: True)
+    alone(server)
     yield server.states
     report_server._shared = None
 

@@ -71,7 +71,7 @@ def test_concurrent_workers_never_reserve_more_than_can_be_packed(bus, booked):
 
     def place(number):
         own, _ = bus[number % len(bus)]
-        if not own.reserve("host1", Query(f"instance-{number}", wanted)):
+        if own.reserve("host1", Query(f"instance-{number}", wanted)).refused:
             return None
         own.decided("host1", f"instance-{number}", wanted)
         return f"instance-{number}"
@@ -88,11 +88,13 @@ def test_concurrent_workers_never_reserve_more_than_can_be_packed(bus, booked):
 def test_the_end_of_a_reservation_is_sent_to_the_others(bus):
     """Here because its claim failed."""
     (first, _), (_, states), _ = bus
-    assert first.reserve("host1", Query("a", request(pref_core=2)))
+    assert not first.reserve("host1", Query("a", request(pref_core=2))).refused
     assert requests(states) == {"a": request(pref_core=2)}
 
     first.release("host1", "a")
-    assert first.reserve("host1", Query("b", request(pref_core=0.5)))  # sent after the end
+    assert not first.reserve(
+        "host1", Query("b", request(pref_core=0.5))
+    ).refused  # sent after the end
     assert set(requests(states)) == {"b"}
 
 
@@ -102,13 +104,13 @@ def test_what_may_be_given_up_is_waited_for(bus):
     wanted = request(pref_core=2)
     with ThreadPoolExecutor() as pool:
         for resource, ends in (("a", first.release), ("b", first.decided)):
-            assert first.reserve("host1", Query(resource, wanted))
+            assert not first.reserve("host1", Query(resource, wanted)).refused
             until(lambda r=resource: r in states.entry("host1").pending, 30, "the message")
             other = pool.submit(second.reserve, "host1", Query("c", wanted))
             time.sleep(0.1)
             assert not other.done()
             ends("host1", resource, *([wanted] if resource == "b" else []))
-            assert other.result(30) is (resource == "a")
+            assert (other.result(30).refused is None) is (resource == "a")
             second.release("host1", "c")
 
 
@@ -116,9 +118,9 @@ def test_a_claim_that_does_not_end_is_not_waited_for_without_bound(bus, monkeypa
     """Its worker was killed: another host is tried."""
     monkeypatch.setattr(decisions, "CONTENDED_S", 0.05)
     (first, _), (second, states), _ = bus
-    assert first.reserve("host1", Query("a", request(pref_core=2)))
+    assert not first.reserve("host1", Query("a", request(pref_core=2))).refused
     until(lambda: states.entry("host1").pending, 30, "the message")
-    assert not second.reserve("host1", Query("b", request(pref_core=2)))
+    assert second.reserve("host1", Query("b", request(pref_core=2))).refused
 
 
 def test_a_worker_without_a_bus_decides_alone_and_waits_only_once(monkeypatch, caplog):
@@ -131,9 +133,9 @@ def test_a_worker_without_a_bus_decides_alone_and_waits_only_once(monkeypatch, c
         threading.Event, "wait", lambda _self, timeout=None: waits.append(timeout) or False
     )
 
-    assert own.reserve("host1", Query("a", request(pref_core=2)))
-    assert own.reserve("host1", Query("b", request(pref_core=1)))
-    assert not own.reserve("host1", Query("c", request(pref_core=2)))
+    assert not own.reserve("host1", Query("a", request(pref_core=2))).refused
+    assert not own.reserve("host1", Query("b", request(pref_core=1))).refused
+    assert own.reserve("host1", Query("c", request(pref_core=2))).refused
     own.stop()
 
     assert waits.count(0.01) == 1

@@ -237,10 +237,10 @@ class TestDecisions:
         receive(states)
         receive(states, node="host2")
         wanted = request(pref_core=2)
-        assert states.reserve("host1", Query("a", wanted))
+        assert not states.reserve("host1", Query("a", wanted)).refused
         states.release("host1", "a")
-        assert states.reserve("host2", Query("a", wanted))
-        assert states.reserve("host1", Query("b", wanted))
+        assert not states.reserve("host2", Query("a", wanted)).refused
+        assert not states.reserve("host1", Query("b", wanted)).refused
 
         clock.now_s += 1
         states.follow({"a": NovaInstance()}, clock())
@@ -258,8 +258,10 @@ class TestDecisions:
         assert self.fits(states, request(2, pref_core=1))
         assert states.pending() == {"a"}
         assert not states.unsettled(), "nothing changes until somebody asks Nova for it"
-        assert not states.reserve("host1", Query("d", request(pref_core=2)))
-        assert states.reserve("host1", Query("a", request(pref_core=2)))  # resized while stopped
+        assert states.reserve("host1", Query("d", request(pref_core=2))).refused
+        assert not states.reserve(
+            "host1", Query("a", request(pref_core=2))
+        ).refused  # resized while stopped
 
     @pytest.mark.parametrize(
         ("needs", "counts"),
