@@ -151,20 +151,26 @@ class Query:
         query._repacking_s = self._repacking_s
         return query
 
+    def quick_fit(self, entry: Entry) -> HostFit | None:
+        """The fit if it is known or follows without packing the host anew."""
+        fit: HostFit | None = entry.results.get(self._key)
+        if fit is None and (fit := self._quick_fit(entry.headroom)) is not None:
+            remember(entry.results, self._key, fit)
+        return fit
+
     def fit(self, entry: Entry) -> HostFit:
         """Whether it fits a host beside all that is pending there; cached."""
         if entry.counts(self.resource):
             return host_fit.fit(entry.headroom_for(self.resource), self.request)
-        fit: HostFit | None = entry.results.get(self._key)
-        if fit is None:
-            fit = self._quick_fit(entry.headroom)
-            if fit is None:
-                if self._repacking_s[0] <= 0.0:
-                    return HostFit(refused="its free capacity is fragmented; it was not repacked")
-                began_s = time.thread_time()
-                fit = host_fit.repacked_fit(entry.headroom, self.request)
-                self._repacking_s[0] -= time.thread_time() - began_s
-            remember(entry.results, self._key, fit)
+        if (fit := self.quick_fit(entry)) is not None:
+            return fit
+        if self._repacking_s[0] <= 0.0:
+            return HostFit(refused="its free capacity is fragmented; it was not repacked")
+        began_s = time.thread_time()
+        fit = remember(
+            entry.results, self._key, host_fit.repacked_fit(entry.headroom, self.request)
+        )
+        self._repacking_s[0] -= time.thread_time() - began_s
         return fit
 
     def may_fit(self, entry: Entry) -> bool:

@@ -73,36 +73,21 @@ class Metrics:
         self.requests: Counter[Outcome] = Counter()
 
     def collect(self) -> Iterable[Metric]:
-        """The values now."""
-        worker = str(os.getpid())
-        labels = ["worker", "outcome"]
-        requests = CounterMetricFamily(
-            "amp_scheduler_requests",
-            "Requests that the filter answered, by outcome.",
-            labels=labels,
-        )
-        for outcome, count in self.requests.copy().items():
-            requests.add_metric([worker, outcome], count)
-        reports = CounterMetricFamily(
-            "amp_scheduler_reports", "Host reports received, by outcome.", labels=labels
-        )
-        reports.add_metric([worker, "accepted"], self._states.accepted)
-        for kind, count in self._states.rejected.by_kind().items():
-            reports.add_metric([worker, kind], count)
-        hosts = GaugeMetricFamily(
-            "amp_scheduler_hosts",
-            "Hosts that have reported, by whether the report can be used.",
-            labels=["worker", "state"],
-        )
-        for state, count in self._states.hosts().items():
-            hosts.add_metric([worker, state], count)
-        pending = GaugeMetricFamily(
-            "amp_scheduler_pending_instances",
-            "Instances sent to a host that their agent has not reported yet.",
-            labels=["worker"],
-        )
-        pending.add_metric([worker], len(self._states.pending()))
-        return requests, reports, hosts, pending
+        """The values now, each with the label of this worker."""
+        received = {"accepted": self._states.accepted, **self._states.rejected.by_kind()}
+        pending = {"": len(self._states.pending())}
+        for name, text, label, values in (
+            ("requests", "Requests that the filter answered.", "outcome", self.requests.copy()),
+            ("reports", "Host reports received.", "outcome", received),
+            ("hosts", "Hosts that have reported.", "state", self._states.hosts()),
+            ("pending_instances", "Instances that their host has not reported.", "", pending),
+        ):
+            kind = CounterMetricFamily if label == "outcome" else GaugeMetricFamily
+            labels = ["worker", label] if label else ["worker"]
+            family = kind(f"amp_scheduler_{name}", text, labels=labels)
+            for value, count in values.items():
+                family.add_metric([str(os.getpid()), value][: len(labels)], count)
+            yield family
 
 
 def write(metrics: Metrics, folder: Path) -> None:

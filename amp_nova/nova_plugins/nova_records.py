@@ -91,35 +91,29 @@ class Placement:
     ) -> None:
         self._get = get
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._nodes: Mapping[str, str] = {}
         """The names of compute nodes by the UUID of their provider."""
-        self._names: frozenset[str] = frozenset()
         self._read_s = -math.inf
 
     def read(self) -> None:
         """Read the compute nodes; raises what the client raises."""
         with self._lock:
-            self._read()
-
-    def _read(self) -> None:
-        self._read_s = self._clock()
-        # Nova gives the trait to each compute node, so an agent's own providers are not listed.
-        listed = self._get("/resource_providers?required=COMPUTE_NODE")["resource_providers"]
-        self._nodes = {each["uuid"]: each["name"] for each in listed}
-        self._names = frozenset(self._nodes.values())
+            self._read_s = self._clock()
+            # Nova gives its nodes this trait, so the providers that agents create are not listed.
+            listed = self._get("/resource_providers?required=COMPUTE_NODE")["resource_providers"]
+            self._nodes = {each["uuid"]: each["name"] for each in listed}
 
     def __call__(self, node: str) -> bool:
         """Whether Nova has this host; ``False`` for a new one while Placement does not answer."""
-        if node in self._names:
-            return True
-        with self._lock:
-            if self._clock() - self._read_s >= REREAD_S:
-                try:
-                    self._read()
-                except Exception as exc:  # noqa: BLE001 - whatever the client raises
-                    LOG.warning("cannot look up host %s in Placement: %s", node, exc)
-            return node in self._names
+        if node not in self._nodes.values():
+            with self._lock:
+                if self._clock() - self._read_s >= REREAD_S:
+                    try:
+                        self.read()
+                    except Exception as exc:  # noqa: BLE001 - whatever the client raises
+                        LOG.warning("cannot look up host %s in Placement: %s", node, exc)
+        return node in self._nodes.values()
 
     def nodes_of(self, resource: str) -> set[str]:
         """The nodes on which an instance has allocations; raises what the client raises."""

@@ -27,11 +27,9 @@ LOG = logging.getLogger(__name__)
 CONF = options.register(nova.conf.CONF)
 RETRY_S = 2.0
 """Pause before what failed is set up again."""
-READY_S = 20.0
-"""How long after its start the requests of a worker wait for what it has to know; later they are
-refused. A third of the time after which Nova's conductor gives up."""
-REPORTS_S = 5.0
-"""How long after the start they wait for hosts that do not report."""
+READY_S = 10.0
+"""How long after its start the requests of a worker wait for what it has to know about hosts. Later
+those of which it does not know it are refused."""
 FIRST_LOOK_S = 1.0
 """Time between the first decision that is heard and the first look into Nova's records: what other
 workers claimed before is there by then."""
@@ -44,7 +42,7 @@ CPU_RATIO = 0.001
 
 
 class Endpoint:
-    """The remote procedures that agents call."""
+    """The remote procedure that agents call."""
 
     target = messaging.Target(namespace=topics.NAMESPACE, version=topics.RPC_VERSION)
 
@@ -57,9 +55,9 @@ class Endpoint:
 
 
 class WorkerEndpoint:
-    """The remote procedures that scheduler workers call."""
+    """The remote procedure that scheduler workers call."""
 
-    target = messaging.Target(namespace=topics.NAMESPACE, version=topics.RPC_VERSION)
+    target = Endpoint.target
 
     def __init__(self, decisions: Decisions) -> None:
         self._decisions = decisions
@@ -94,20 +92,15 @@ class ReportServer:
 
     def wait_until_ready(self, hosts: Collection[Any]) -> None:
         """Wait until this worker may decide about these hosts, if it has only just started."""
-        until_s, said = (self._started_s or 0.0) + READY_S, ""
-        while (now_s := time.monotonic()) < until_s:
-            silent = [host for host in hosts if self.states.entry(host.nodename) is None]
-            if not self.decisions.connected:
-                missing = "a connection to the other scheduler workers"
-            elif silent and now_s < until_s - READY_S + REPORTS_S:
-                missing = "the first reports of hosts"
-            elif not all(self.knows(host) for host in hosts if host not in silent):
-                missing = "what Nova's records say of instances under way"
-            else:
-                return
-            if missing != said:
-                LOG.info("this worker has just started, and waits for %s", missing)
-                said = missing
+        until_s, said = (self._started_s or 0.0) + READY_S, False
+        while time.monotonic() < until_s and not all(map(self.knows, hosts)):
+            if not said:
+                LOG.info(
+                    "this worker has just started: its requests wait for the reports of hosts, and "
+                    "for what Nova's records say of instances on their way, at most %g s",
+                    READY_S,
+                )
+                said = True
             time.sleep(0.05)
 
     def knows(self, host: Any) -> bool:
@@ -184,10 +177,9 @@ class ReportServer:
                 return
 
     def _serve(self, bus: Any, topic: str, endpoint: object, threads: int | None = None) -> None:
-        host = self._host or CONF.host
         server = messaging.get_rpc_server(
             bus,
-            messaging.Target(exchange=topics.EXCHANGE, topic=topic, server=host),
+            messaging.Target(exchange=topics.EXCHANGE, topic=topic, server=self._host or CONF.host),
             [endpoint],
             access_policy=messaging.DefaultRPCAccessPolicy,
         )

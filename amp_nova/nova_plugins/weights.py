@@ -11,11 +11,10 @@ from nova.scheduler import utils, weights
 
 from amp_nova.flavor.extra_specs import Booking, best_effort
 from amp_nova.nova_plugins import host_states, report_server
-from amp_nova.nova_plugins.host_states import Entry, HostStates, remember
+from amp_nova.nova_plugins.host_states import Entry, HostStates, Query, remember
 from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
-from amp_nova.scheduling import demands, host_fit, placement_score
-from amp_nova.scheduling.host_fit import HostFit
+from amp_nova.scheduling import demands, placement_score
 from amp_nova.scheduling.placement_score import NewInstance
 from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity, scale_of
 
@@ -51,9 +50,8 @@ class _WeightsQuery:
         measured = states.sensitivity((flavor.flavorid, image))
         # Rounded, so that a slowly changing measurement does not defeat the cache.
         self._sensitivity = None if measured is None else round(measured, 2)
-        self._fit_key = host_states.cache_key(self._request)
+        self._query = Query(spec_obj.instance_uuid, self._request)
         self._weights_key = host_states.cache_key(self._booking, self._sensitivity)
-        self._quick_fit = host_fit.quick_fit_of(self._request)
         # Without Ips, what it books is the same on every host.
         sizes = [v.refcores for v in self._request.vcpus if v.refcores is not None]
         in_ips = len(sizes) < len(self._request.vcpus)
@@ -69,8 +67,7 @@ class _WeightsQuery:
 
     def _computed(self, entry: Entry) -> tuple[float, float]:
         report, own = entry.report, self._sensitivity
-        fit: HostFit | None = entry.results.get(self._fit_key)
-        fit = fit or self._quick_fit(entry.headroom)
+        fit = self._query.quick_fit(entry)
         if own is None:
             own = hinted_sensitivity(self._booking.efficiency, scale_of(report.topology))
         unbooked = len(self._booking.vcpus) - len(self._request.vcpus)
