@@ -111,8 +111,8 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
     def _fit(self, query: Query, host: Any, oldest_s: float) -> HostFit | None:
         """Whether a request fits a host, by its last report or as ``stale_report`` says.
 
-        ``None`` if the host passes without a usable report. It also passes if the capacity is
-        claimed at this moment and may be given up: that is known when Nova turns to the host.
+        ``None`` if the host passes without a usable report. It also passes if time is up, or if the
+        capacity is claimed at this moment and may be given up: when Nova turns to it, it is seen.
         """
         entry = self._states.entry(host.nodename)
         if entry is None or not entry.usable(oldest_s):
@@ -126,7 +126,9 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         if not self._server.knows(host):
             return HostFit(refused=NO_REPORT[3])
         fit = query.fit(entry)
-        return HostFit() if fit.refused is not None and query.may_fit(entry) else fit
+        if fit is None or (fit.refused is not None and query.may_fit(entry)):
+            return HostFit()
+        return fit
 
 
 class _Attempt:
@@ -147,14 +149,12 @@ class _Attempt:
         if getattr(self._spec, "amp_chosen", None) == self._query.resource:
             return False
         if self._reserved is not None:
-            node, query = self._reserved
-            self._decisions.release(node, query.resource)
+            self._decisions.release(self._reserved[0], self._query.resource)
             self._reserved = None
-        query = self._query
-        if self._spec.numa_topology:
-            if (pinned := _pinned(query, host, self._spec)) is None:
-                return False
-            query = pinned
+        pin = functools.partial(_pinned, self._query.request, host, self._spec)
+        query = self._query.turned(pin if self._spec.numa_topology else None)
+        if query is None:
+            return False
         fit = self._decisions.reserve(host.nodename, query)
         if fit.refused is not None:
             _log_refused([(host.nodename, fit.refused)], self._spec)
@@ -210,7 +210,7 @@ def _dedicated(spec_obj: Any) -> bool:
     return topology is not None and any(cell.pcpuset for cell in topology.cells)
 
 
-def _pinned(query: Query, host: Any, spec_obj: Any) -> Query | None:
+def _pinned(request: ReportedInstance, host: Any, spec_obj: Any) -> ReportedInstance | None:
     """The request as it is on this host, with the pCPUs of the cells to which Nova will pin it.
 
     ``None`` if no cells of this host suit the guest. Nova reads flavor and image and puts the
@@ -235,10 +235,9 @@ def _pinned(query: Query, host: Any, spec_obj: Any) -> Query | None:
     pcpus = {cell.id: frozenset(cell.cpuset) for cell in host.numa_topology.cells}
     allowed = {vcpu: pcpus[cell.id] for cell in placed.cells for vcpu in cell.cpuset}
     vcpus = (
-        structs.replace(v, cpus_allowed_list=cpulist.show(allowed[v.index]))
-        for v in query.request.vcpus
+        structs.replace(v, cpus_allowed_list=cpulist.show(allowed[v.index])) for v in request.vcpus
     )
-    return query.pinned(structs.replace(query.request, vcpus=tuple(vcpus)))
+    return structs.replace(request, vcpus=tuple(vcpus))
 
 
 def _log_refused(refused: list[tuple[str, str]], spec_obj: Any) -> None:

@@ -4,13 +4,13 @@ One instance per process, shared by the filter and the weighers. A separate thre
 (``report_server``); readers use the latest ones and never wait.
 """
 
+import functools
 import math
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 from oslo_config import cfg
@@ -37,9 +37,11 @@ T = TypeVar("T")
 FORGET_AFTER = 20
 """A host that is silent for this many times ``stale_after_s`` is forgotten, unless the last report
 counts however old it is."""
-REPACKING_S = 0.05
-"""The CPU time in which a request packs hosts anew; further ones whose capacity is fragmented are
-refused. Packing takes up to 20 ms, and its result is cached until the host changes."""
+EXAMINING_S, REPACKING_S, TURNING_S = 0.07, 0.035, 0.03
+"""CPU time in which a request examines hosts whose state is new to it, and the part of it in which
+it packs hosts anew whose free capacity is fragmented, up to 20 ms each. Others pass without, and
+are examined when Nova turns to them, for ``TURNING_S`` more. Results are cached until a host
+changes."""
 RESULTS_MAX = 512
 """At most this many results are cached for each state of a host: two for each request."""
 TYPICAL = (
@@ -80,23 +82,17 @@ class Entry:
         """Whether the agent is healthy and its report was not received before ``oldest_s``."""
         return self.order.received_s >= oldest_s and self.report.healthy
 
-    @cached_property
+    @functools.cached_property
     def headroom(self) -> Headroom:
         """The headroom of the host, beside all that is pending."""
-        return self._headroom(self.pending)
+        return self.headroom_beside(self.pending)
 
-    @cached_property
-    def chosen_headroom(self) -> Headroom:
-        """The headroom of the host, without claims in progress, which may still be given up."""
-        chosen = {r: p for r, p in self.pending.items() if p.state == "chosen"}
-        return self.headroom if len(chosen) == len(self.pending) else self._headroom(chosen)
+    def headroom_beside(self, pending: PendingByUuid, without: str | None = None) -> Headroom:
+        """The headroom beside these, including what one instance already has on this host."""
+        requests = {resource: each.request for resource, each in pending.items()}
+        return host_fit.headroom_of(self.report, without, requests)
 
-    def _headroom(self, pending: PendingByUuid, without: str | None = None) -> Headroom:
-        return host_fit.headroom_of(
-            self.report, without, {resource: each.request for resource, each in pending.items()}
-        )
-
-    @cached_property
+    @functools.cached_property
     def best_effort(self) -> BestEffortDemand:
         """The best-effort demand of the host."""
         free = {f.core_type.name: f.free_cores for f in self.headroom.free}
@@ -130,26 +126,51 @@ class Entry:
             reason = f"{self.report.origin.node} cannot be scored: {exc!r:.200}"
             raise ReportInvalid("unusable", reason) from exc
 
-    def headroom_for(self, resource: str) -> Headroom:
-        """The headroom for one instance, including what the instance already has on this host."""
-        return self._headroom(self.pending, resource) if self.counts(resource) else self.headroom
-
 
 class Query:
-    """One instance's request, tried on many hosts."""
+    """One instance's request, tried on many hosts in a limited time."""
 
     def __init__(self, resource: str, request: ReportedInstance) -> None:
         self.resource = resource
         self.request = request
         self._key = cache_key(request)
         self._quick_fit = host_fit.quick_fit_of(request)
-        self._repacking_s = [REPACKING_S]
+        self._used_s = [0.0]
+        self._more_s = 0.0
 
-    def pinned(self, request: ReportedInstance) -> "Query":
-        """The same with what Nova pins it to on one host, within the same time."""
+    def turned(self, pin: Callable[[], ReportedInstance | None] | None = None) -> "Query | None":
+        """The same when Nova turns to a host, with the pCPUs to which it would ``pin`` it there.
+
+        ``None`` if it cannot pin it, or if time is up.
+        """
+        request = self.request
+        if pin is not None:
+            pinned = self._in_time(EXAMINING_S + TURNING_S, pin)
+            if pinned is None:
+                return None
+            request = pinned
         query = Query(self.resource, request)
-        query._repacking_s = self._repacking_s
+        query._used_s, query._more_s = self._used_s, TURNING_S
         return query
+
+    def _in_time(self, most_s: float, examine: Callable[[], T]) -> T | None:
+        """What this returns, unless more time than this was used before."""
+        if self._used_s[0] >= most_s:
+            return None
+        began_s = time.thread_time()
+        result = examine()
+        self._used_s[0] += time.thread_time() - began_s
+        return result
+
+    def fit(self, entry: Entry) -> HostFit | None:
+        """Whether it fits a host beside all that is pending there; ``None`` if time is up."""
+        if entry.counts(self.resource):
+            return host_fit.fit(entry.headroom_beside(entry.pending, self.resource), self.request)
+        fit: HostFit | None = entry.results.get(self._key)
+        for examine, most_s in ((self.quick_fit, EXAMINING_S), (self._repacked_fit, REPACKING_S)):
+            if fit is None:
+                fit = self._in_time(most_s + self._more_s, functools.partial(examine, entry))
+        return fit
 
     def quick_fit(self, entry: Entry) -> HostFit | None:
         """The fit if it is known or follows without packing the host anew."""
@@ -158,27 +179,17 @@ class Query:
             remember(entry.results, self._key, fit)
         return fit
 
-    def fit(self, entry: Entry) -> HostFit:
-        """Whether it fits a host beside all that is pending there; cached."""
-        if entry.counts(self.resource):
-            return host_fit.fit(entry.headroom_for(self.resource), self.request)
-        if (fit := self.quick_fit(entry)) is not None:
-            return fit
-        if self._repacking_s[0] <= 0.0:
-            return HostFit(refused="its free capacity is fragmented; it was not repacked")
-        began_s = time.thread_time()
-        fit = remember(
+    def _repacked_fit(self, entry: Entry) -> HostFit:
+        return remember(
             entry.results, self._key, host_fit.repacked_fit(entry.headroom, self.request)
         )
-        self._repacking_s[0] -= time.thread_time() - began_s
-        return fit
 
     def may_fit(self, entry: Entry) -> bool:
         """Whether it fits if other requests give up what they claim at this moment."""
-        headroom = entry.chosen_headroom
-        if headroom is entry.headroom or entry.counts(self.resource):
+        chosen = {r: p for r, p in entry.pending.items() if p.state == "chosen"}
+        if len(chosen) == len(entry.pending) or entry.counts(self.resource):
             return False
-        return host_fit.fit(headroom, self.request).refused is None
+        return host_fit.fit(entry.headroom_beside(chosen), self.request).refused is None
 
 
 def remember(results: dict[str, Any], key: str, result: T) -> T:
@@ -290,7 +301,8 @@ class HostStates:
         with self._lock:
             if (entry := self._entries.get(node)) is None:
                 return HostFit()
-            fit = query.fit(entry)
+            if (fit := query.fit(entry)) is None:
+                return HostFit(refused="there was no time to examine it")
             if fit.refused is None:
                 self._decide(node, query.resource, Pending(query.request, self._clock(), "sent"))
             elif query.may_fit(entry):
@@ -306,8 +318,8 @@ class HostStates:
             entry = self._entries.get(node)
             if entry is None or (each := entry.pending.get(resource)) is None:
                 return True
-            before = {r: p.request for r, p in entry.pending.items() if p.state != "sent"}
-            headroom = host_fit.headroom_of(entry.report, resource, before)
+            before = {r: p for r, p in entry.pending.items() if p.state != "sent"}
+            headroom = entry.headroom_beside(before, resource)
             if host_fit.fit(headroom, each.request).refused is not None:
                 self._release(node, resource)
                 return False

@@ -132,7 +132,7 @@ def worker(number, url, nodes, boots, shared):
             if reserved:
                 decisions.release(reserved, resource)
                 reserved = None
-            fit = decisions.reserve(node, query)
+            fit = decisions.reserve(node, query.turned())
             if fit.refused is not None:
                 continue
             reserved = node
