@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import nova.context
 import nova.objects
 from nova.compute import task_states, vm_states
-from nova.exception import BuildRequestNotFound, InstanceMappingNotFound
+from nova.exception import BuildRequestNotFound, FlavorNotFound, InstanceMappingNotFound
 from nova.scheduler.client.report import report_client_singleton
 
 from amp_nova.exceptions import sentence
@@ -132,15 +132,14 @@ class Cells:
         self.cpu_s = 0.0
         """CPU time that all queries took."""
 
-    def query(self, question: Callable[[Any, str], T]) -> dict[str, T]:
+    def query(self, cells: Collection[Any], question: Callable[[Any, str], T]) -> dict[str, T]:
         """The answers by the cell's UUID; cells that failed or are silent are left out.
 
-        ``question`` gets the context of a cell and its UUID. Raises what the API database raises.
-        Waits for ``ANSWER_S``, but not again for a cell that has not answered the last query.
+        ``question`` gets the context of a cell and its UUID. Waits for ``ANSWER_S``, but not again
+        for a cell that has not answered the last query.
         """
         answers: dict[str, T] = {}
         errors: dict[str, object] = {}
-        cells = nova.objects.CellMappingList.get_all(nova.context.get_admin_context())
         threads = []
         for cell in cells:
             before = self._threads.get(cell.uuid)
@@ -154,10 +153,11 @@ class Cells:
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
         in_time = dict(answers)  # a late answer must not change it
-        for uuid in {cell.uuid for cell in cells} - in_time.keys() - self._failing:
+        failing = {cell.uuid for cell in cells} - in_time.keys()
+        for uuid in failing - self._failing:
             why = errors.get(uuid, f"no answer within {ANSWER_S:g} s")
             LOG.warning("cannot query the instances of cell %s: %s", uuid, why)
-        self._failing = {cell.uuid for cell in cells} - in_time.keys()
+        self._failing = (self._failing | failing) - in_time.keys()
         return in_time
 
     def _ask(
@@ -186,19 +186,22 @@ def find(
     """
     admin = nova.context.get_admin_context()
     instances: dict[str, NovaInstance | None] = dict.fromkeys(pending)
+    mappings: dict[str, Any] = {}
     in_cell: dict[str, list[str]] = {}
     for each in nova.objects.InstanceMappingList.get_by_instance_uuids(admin, [*pending]):
         if each.cell_mapping is None:
             instances[each.instance_uuid] = _unscheduled(admin, each.instance_uuid)
         else:
+            mappings[each.cell_mapping.uuid] = each.cell_mapping
             in_cell.setdefault(each.cell_mapping.uuid, []).append(each.instance_uuid)
     for each in nova.objects.BuildRequestList.get_all(admin) if arriving else ():
         need = _request(each.instance.flavor)
         if need.vcpus and each.instance_uuid not in pending:
             nodes = placement.nodes_of(each.instance_uuid)
             instances[each.instance_uuid] = NovaInstance(dict.fromkeys(nodes, (need,)), busy=True)
+    asked = nova.objects.CellMappingList.get_all(admin) if arriving else mappings.values()
     question = functools.partial(_in_cell, placement, in_cell, pending, arriving)
-    answers = cells.query(question) if arriving or in_cell else {}
+    answers = cells.query(asked, question)
     for cell in in_cell.keys() - answers.keys():
         for uuid in in_cell[cell]:
             del instances[uuid]
@@ -227,42 +230,48 @@ def _in_cell(
     cell: str,
 ) -> dict[str, NovaInstance]:
     """What one cell has of what ``find`` looks for."""
-    filters: list[dict[str, Any]] = []
-    if cell in in_cell:
-        filters.append({"uuid": in_cell[cell], "soft_deleted": True})
-    if arriving:
-        filters += [{"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}]
+    there = nova.objects.InstanceList.get_by_filters
     found = {}
-    for each in filters:
-        for instance in nova.objects.InstanceList.get_by_filters(
-            context, {"deleted": False, **each}, expected_attrs=["flavor"]
-        ):
-            known = instance.uuid in pending
-            found[instance.uuid] = _instance(context, instance, placement, known)
+    if arriving:
+        for filters in ({"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}):
+            for each in there(context, {"deleted": False, **filters}, expected_attrs=["flavor"]):
+                if each.uuid not in pending and each.uuid not in found:
+                    found[each.uuid] = _arriving(context, each, placement)
+    if cell in in_cell:
+        # Not their flavors, which take most of the time: what they book was decided.
+        wanted = {"deleted": False, "soft_deleted": True, "uuid": in_cell[cell]}
+        for each in there(context, wanted, expected_attrs=[]):
+            found[each.uuid] = NovaInstance({each.node: ()}, *_progress(each))
     return found
 
 
-def _instance(context: Any, instance: Any, placement: Placement, known: bool) -> NovaInstance:
-    """An instance in a cell; where it arrives is only looked up if it is not ``known`` anywhere."""
+def _progress(instance: Any) -> tuple[bool, bool]:
+    """Whether Nova is ``busy`` with an instance, and whether it is ``settled``."""
     task, state = instance.task_state, instance.vm_state
-    busy = task is not None or state in UNFINISHED
-    settled = task is None and state != vm_states.BUILDING
-    resizing = state == vm_states.RESIZED or task in RESIZING
+    return task is not None or state in UNFINISHED, task is None and state != vm_states.BUILDING
+
+
+def _arriving(context: Any, instance: Any, placement: Placement) -> NovaInstance:
+    """An instance in a cell, with what it needs on the hosts that Placement has for it."""
+    task, (busy, settled) = instance.task_state, _progress(instance)
+    resizing = instance.vm_state == vm_states.RESIZED or task in RESIZING
     before, after = _request(instance.old_flavor or instance.flavor), _request(instance.flavor)
-    needs = {instance.node: [before]} if instance.node else {}
-    if known or not busy:
-        return NovaInstance(needs, busy, settled)
-    if resizing and instance.new_flavor is not None:
-        after = _request(instance.new_flavor)
-    elif task == task_states.RESIZE_PREP:  # the destination has not begun
-        spec = nova.objects.RequestSpec.get_by_instance_uuid(context, instance.uuid)
-        after = _request(spec.flavor)
-    if not (before.vcpus or after.vcpus):
-        return NovaInstance(needs, busy, settled)
+    moves: Collection[Any] = ()
     if resizing:
         filters = {"instance_uuid": instance.uuid, "status": list(MOVING)}
         moves = nova.objects.MigrationList.get_by_filters(context, filters)
-        needs = {each.source_node: [before] for each in moves} or needs
+    if resizing and instance.new_flavor is not None:
+        after = _request(instance.new_flavor)
+    elif task == task_states.RESIZE_PREP:
+        # The destination has not begun: the instance, and maybe its request, have the old flavor.
+        for each in moves:
+            with contextlib.suppress(FlavorNotFound):
+                flavor = nova.objects.Flavor.get_by_id(context, each.new_instance_type_id)
+                after = _request(flavor)
+    if not (before.vcpus or after.vcpus):
+        return NovaInstance({}, busy, settled)
+    needs = {instance.node: [before]} if instance.node else {}
+    needs = {each.source_node: [before] for each in moves} or needs
     for node in {instance.node} if settled else placement.nodes_of(instance.uuid):
         needs.setdefault(node, []).append(after)
     return NovaInstance(needs, busy, settled)
