@@ -171,10 +171,8 @@ def nova() -> Sections:
         "api_database": database("nova_api"),
         "database": database("nova"),
         "oslo_concurrency": {"lock_path": STATE / "lock"},
-        # No retries: on two hosts, alternates of what is being built would take all the rest.
         "scheduler": {
             "workers": 2,
-            "max_attempts": 1,
             "discover_hosts_in_cells_interval": 2,
         },
         "filter_scheduler": {
