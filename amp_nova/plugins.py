@@ -22,8 +22,11 @@ def _factory(name: str) -> Any:
     def broken(_manager: object, _entry_point: object, exc: BaseException) -> None:
         failures.append(exc)
 
+    def missing(_names: object) -> None:
+        """Say nothing: for no callback, older releases of stevedore log a warning."""
+
     manager: NamedExtensionManager[Any] = NamedExtensionManager(
-        POLICIES, [name], on_load_failure_callback=broken, on_missing_entrypoints_callback=None
+        POLICIES, [name], on_load_failure_callback=broken, on_missing_entrypoints_callback=missing
     )
     return next((extension.plugin for extension in manager), failures[0] if failures else None)
 

@@ -11,8 +11,10 @@ _XTRACE_AMP_NOVA=$(set +o | grep xtrace)
 set +o xtrace
 
 AMP_NOVA_FILTER=amp_nova.nova_plugins.filters.AmpCapacityFilter
-AMP_NOVA_WEIGHERS=amp_nova.nova_plugins.weights.AmpEfficiencyWeigher
-AMP_NOVA_WEIGHERS+=,amp_nova.nova_plugins.weights.AmpScalabilityWeigher
+AMP_NOVA_WEIGHERS=(
+    amp_nova.nova_plugins.weights.AmpEfficiencyWeigher
+    amp_nova.nova_plugins.weights.AmpScalabilityWeigher
+)
 AMP_NOVA_PROMETHEUS_CONF=$AMP_NOVA_CONF_DIR/prometheus.yml
 
 # Where setup_develop puts commands
@@ -41,18 +43,33 @@ function install_amp_nova {
     fi
 }
 
+# Adds values to a list in nova.conf, beside those of other plugins; stack.sh writes that file anew
+function _amp_nova_add_to_list { # SECTION OPTION DEFAULT VALUE...
+    local list value
+    list=$(iniget "$NOVA_CONF" "$1" "$2")
+    list=${list// /}
+    list=${list:-$3}
+    for value in "${@:4}"; do
+        if [[ ",$list," != *",$value,"* ]]; then
+            list=${list:+$list,}$value
+        fi
+    done
+    iniset "$NOVA_CONF" "$1" "$2" "$list"
+}
+
 # The filter and the weighers; the validators come through their entry point
 function _configure_amp_nova_scheduler {
-    local filters
-    filters=$(iniget "$NOVA_CONF" filter_scheduler enabled_filters)
-    if [[ ",$filters," != *,AmpCapacityFilter,* ]]; then
-        filters=${filters:-$NOVA_FILTERS},AmpCapacityFilter
+    local available
+    available=$(iniget_multiline "$NOVA_CONF" filter_scheduler available_filters)
+    if [[ -z "$available" ]]; then
+        iniadd "$NOVA_CONF" filter_scheduler available_filters nova.scheduler.filters.all_filters
     fi
-    iniset_multiline "$NOVA_CONF" filter_scheduler available_filters \
-        nova.scheduler.filters.all_filters "$AMP_NOVA_FILTER"
-    iniset "$NOVA_CONF" filter_scheduler enabled_filters "$filters"
-    iniset "$NOVA_CONF" filter_scheduler weight_classes \
-        "nova.scheduler.weights.all_weighers,$AMP_NOVA_WEIGHERS"
+    if [[ " $available " != *" $AMP_NOVA_FILTER "* ]]; then
+        iniadd "$NOVA_CONF" filter_scheduler available_filters "$AMP_NOVA_FILTER"
+    fi
+    _amp_nova_add_to_list filter_scheduler enabled_filters "$NOVA_FILTERS" AmpCapacityFilter
+    _amp_nova_add_to_list filter_scheduler weight_classes nova.scheduler.weights.all_weighers \
+        "${AMP_NOVA_WEIGHERS[@]}"
 }
 
 # Credentials with which the agent maintains its resource providers
@@ -130,8 +147,9 @@ function _configure_amp_nova_vendordata {
     iniset "$AMP_NOVA_VENDORDATA_CONF" vendordata prometheus_url \
         "http://$SERVICE_HOST:$AMP_NOVA_PROMETHEUS_PORT"
     configure_keystone_authtoken_middleware "$AMP_NOVA_VENDORDATA_CONF" amp-nova
-    iniset "$NOVA_CONF" api vendordata_providers StaticJSON,DynamicJSON
-    iniset "$NOVA_CONF" api vendordata_dynamic_targets amp@http://127.0.0.1:9179/v1/vendordata
+    _amp_nova_add_to_list api vendordata_providers StaticJSON DynamicJSON
+    _amp_nova_add_to_list api vendordata_dynamic_targets "" \
+        amp@http://127.0.0.1:9179/v1/vendordata
     for option in auth_type=password "auth_url=$KEYSTONE_SERVICE_URI" username=nova \
         "password=$SERVICE_PASSWORD" "project_name=$SERVICE_PROJECT_NAME" \
         "user_domain_name=$SERVICE_DOMAIN_NAME" "project_domain_name=$SERVICE_DOMAIN_NAME"; do

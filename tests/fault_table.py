@@ -79,7 +79,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+# In quotes, because pytest 8.0 does not export it.
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     """Print the table."""
     if alone(terminalreporter.config):
         terminalreporter.section("faults")

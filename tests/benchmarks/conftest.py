@@ -27,7 +27,8 @@ def within() -> Callable[[str, float], None]:
     return check
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+# In quotes, because pytest 8.0 does not export it.
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     """Print the figures, passed or failed."""
     if _figures:
         terminalreporter.section("measured")

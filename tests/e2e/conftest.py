@@ -64,7 +64,8 @@ def figure() -> Callable[[str], None]:
     return _figures.append
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+# In quotes, because pytest 8.0 does not export it.
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     """Print the figures, passed or failed."""
     if _figures:
         terminalreporter.section("measured")

@@ -3,4 +3,9 @@
 Nova chooses between native threads and eventlet when its first module is imported: here.
 """
 
-import nova.tests.functional  # noqa: F401
+import nova.monkey_patch
+import nova.tests.functional
+
+# Nova 32 does so only in a later module, when eventlet cannot replace all that waits any more.
+if hasattr(nova.monkey_patch, "patch"):
+    nova.monkey_patch.patch()

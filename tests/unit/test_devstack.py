@@ -19,13 +19,14 @@ AMP_NOVA_CONF_DIR=$PWD/etc AMP_NOVA_STATE_DIR=$PWD/state AMP_NOVA_GRAFANA_DIR=$P
 is_service_enabled() { [[ ,$ENABLED_SERVICES, == *,$1,* ]]; }
 enable_service() { ENABLED_SERVICES+=,$1; }
 trueorfalse() { echo "${!2:-$1}"; }
-iniget() { [[ $3 != "$HAS" ]] || echo "$VALUE"; }
+iniget() { sed -n "s/^$3 = //p" has.conf; }
+iniget_multiline() { echo $(iniget "$@"); }
 get_transport_url() { echo rabbit://10.0.0.1/; }
 hostname() { echo compute1; }
 sudo() {
     case $1 in install) mkdir -p "${@: -1}" ;; tee) cat ;; *) echo "sudo $*" ;; esac
 }
-for name in define_plugin echo_summary setup_develop install_package iniset iniset_multiline \
+for name in define_plugin echo_summary setup_develop install_package iniset iniadd \
     iniadd_literal configure_keystone_authtoken_middleware create_service_user \
     get_or_create_service get_or_create_endpoint run_process stop_process; do
     eval "$name() { echo \"$name \$*\"; }"
@@ -36,9 +37,10 @@ ALL = "n-sch,n-cpu,key,amp-prometheus"
 
 @pytest.fixture
 def plugin(tmp_path):
-    """Runs a phase of the plugin; what it called."""
+    """Runs a phase of the plugin; what it called. ``has``: lines of ``nova.conf`` before that."""
 
-    def run(*phase, services=ALL, **settings):
+    def run(*phase, services=ALL, has="", **settings):
+        (tmp_path / "has.conf").write_text(has)
         variables = "\n".join(f"{k}={v!r}" for k, v in settings.items())
         sourced = f"source {PLUGIN}/settings\nsource {PLUGIN}/plugin.sh {' '.join(phase)}"
         script = f"{FAKES}\nENABLED_SERVICES={services}\n{variables}\n{sourced}"
@@ -50,28 +52,74 @@ def plugin(tmp_path):
     return run
 
 
-def test_the_scheduler_keeps_its_filters_and_gets_ours(plugin):
-    """As the scheduling guide says; once only, however often stack.sh runs."""
-    called = plugin("stack", "post-config", HAS="enabled_filters", VALUE="ComputeFilter,Other")
+def lists(called):
+    """What the plugin wrote into Nova's lists, by option, and its additions to the others."""
+    words = [c.split(" ", 4) for c in called if c.startswith(("iniset nova.conf", "iniadd nova."))]
+    written = {each[3]: each[4] for each in words if each[0] == "iniset"}
+    return written, [each[4] for each in words if each[0] == "iniadd"]
 
-    section = "nova.conf filter_scheduler"
-    assert (
-        f"iniset_multiline {section} available_filters nova.scheduler.filters.all_filters "
-        "amp_nova.nova_plugins.filters.AmpCapacityFilter"
-    ) in called
-    assert f"iniset {section} enabled_filters ComputeFilter,Other,AmpCapacityFilter" in called
-    assert any("AmpEfficiencyWeigher" in c and "AmpScalabilityWeigher" in c for c in called)
-    again = plugin(
-        "stack", "post-config", HAS="enabled_filters", VALUE="AmpCapacityFilter,ComputeFilter"
-    )
-    assert f"iniset {section} enabled_filters AmpCapacityFilter,ComputeFilter" in again
+
+OURS = "amp_nova.nova_plugins.filters.AmpCapacityFilter"
+WEIGHERS = ",".join(
+    f"amp_nova.nova_plugins.weights.Amp{kind}Weigher" for kind in ("Efficiency", "Scalability")
+)
+TARGET = "amp@http://127.0.0.1:9179/v1/vendordata"
+
+
+def test_the_scheduler_gets_our_plugins_beside_its_own(plugin):
+    """As the scheduling guide says; what DevStack leaves out is Nova's default."""
+    written, added = lists(plugin("stack", "post-config", services=f"{ALL},amp-vendordata"))
+
+    assert added == ["nova.scheduler.filters.all_filters", OURS]
+    assert written["enabled_filters"] == "ComputeFilter,AmpCapacityFilter"
+    assert written["weight_classes"] == f"nova.scheduler.weights.all_weighers,{WEIGHERS}"
+    assert written["vendordata_providers"] == "StaticJSON,DynamicJSON"
+    assert written["vendordata_dynamic_targets"] == TARGET
+
+
+def test_values_of_other_plugins_stay(plugin):
+    """Whichever plugin comes first."""
+    has = """\
+available_filters = nova.scheduler.filters.all_filters
+available_filters = theirs.filters.Filter
+enabled_filters = ComputeFilter, Filter
+weight_classes = theirs.weights.Weigher
+vendordata_providers = StaticJSON,DynamicJSON
+vendordata_dynamic_targets = theirs@http://127.0.0.1:8999/
+"""
+    services = f"{ALL},amp-vendordata"
+    written, added = lists(plugin("stack", "post-config", services=services, has=has))
+
+    assert added == [OURS]
+    assert written["enabled_filters"] == "ComputeFilter,Filter,AmpCapacityFilter"
+    assert written["weight_classes"] == f"theirs.weights.Weigher,{WEIGHERS}"
+    assert written["vendordata_providers"] == "StaticJSON,DynamicJSON"
+    assert written["vendordata_dynamic_targets"] == f"theirs@http://127.0.0.1:8999/,{TARGET}"
+
+
+def test_our_values_are_added_once(plugin):
+    """Their places stay, too."""
+    has = f"""\
+available_filters = {OURS}
+available_filters = theirs.filters.Filter
+enabled_filters = AmpCapacityFilter,ComputeFilter
+weight_classes = {WEIGHERS},theirs.weights.Weigher
+vendordata_providers = DynamicJSON
+vendordata_dynamic_targets = {TARGET}
+"""
+    services = f"{ALL},amp-vendordata"
+    written, added = lists(plugin("stack", "post-config", services=services, has=has))
+
+    assert added == []
+    assert written["enabled_filters"] == "AmpCapacityFilter,ComputeFilter"
+    assert written["weight_classes"] == f"{WEIGHERS},theirs.weights.Weigher"
+    assert written["vendordata_providers"] == "DynamicJSON"
+    assert written["vendordata_dynamic_targets"] == TARGET
 
 
 def test_the_agent_gets_core_types_bus_and_credentials(plugin):
     """Core types are lists separated by semicolons."""
-    called = plugin(
-        "stack", "post-config", AMP_NOVA_CORE_TYPES="fast 0-7 1.85; slow 8-15 1.0", HAS="", VALUE=""
-    )
+    called = plugin("stack", "post-config", AMP_NOVA_CORE_TYPES="fast 0-7 1.85; slow 8-15 1.0")
 
     conf = "DIR/etc/amp-nova.conf"
     assert f"iniadd_literal {conf} topology core_type fast 0-7 1.85" in called
@@ -87,7 +135,7 @@ def test_the_agent_gets_core_types_bus_and_credentials(plugin):
 
 def test_a_compute_only_host_has_an_agent_and_no_scheduler(plugin):
     """Nothing is created in Keystone from there."""
-    called = plugin("stack", "post-config", services="n-cpu", HAS="", VALUE="")
+    called = plugin("stack", "post-config", services="n-cpu")
     started = plugin("stack", "extra", services="n-cpu")
 
     assert any("reports transport_url" in c for c in called)
@@ -105,7 +153,7 @@ def test_a_controller_without_computes_has_no_agent(plugin):
 
 def test_prometheus_scrapes_every_agent_by_its_host(plugin, tmp_path):
     """``openstack amp`` joins by the label ``host``."""
-    plugin("stack", "post-config", AMP_NOVA_SCRAPE="10.0.0.1:9178,192.0.2.7:9178", HAS="", VALUE="")
+    plugin("stack", "post-config", AMP_NOVA_SCRAPE="10.0.0.1:9178,192.0.2.7:9178")
 
     text = (tmp_path / "etc/prometheus.yml").read_text()
     assert "targets: ['10.0.0.1:9178']\n        labels: {host: 'compute1'}" in text
@@ -124,13 +172,11 @@ def test_tempest_knows_prometheus_and_whether_flavors_claim(plugin):
 def test_the_service_for_tenants_is_optional(plugin):
     """It validates tokens as its own user; Nova asks it as the user nova."""
     services = f"{ALL},amp-vendordata"
-    called = plugin("stack", "post-config", services=services, HAS="", VALUE="")
+    called = plugin("stack", "post-config", services=services)
 
     conf = "DIR/etc/vendordata.conf"
     assert f"configure_keystone_authtoken_middleware {conf} amp-nova" in called
     assert f"iniset {conf} vendordata prometheus_url http://10.0.0.1:9090" in called
-    target = "amp@http://127.0.0.1:9179/v1/vendordata"
-    assert f"iniset nova.conf api vendordata_dynamic_targets {target}" in called
     assert "iniset nova.conf vendordata_dynamic_auth username nova" in called
     assert "iniset nova.conf vendordata_dynamic_auth password secret" in called
     assert (
@@ -139,7 +185,7 @@ def test_the_service_for_tenants_is_optional(plugin):
     assert "setup_develop DIR/amp-nova agent,osc,vendordata" in plugin(
         "stack", "install", services=services
     )
-    assert not any("vendordata" in c for c in plugin("stack", "post-config", HAS="", VALUE=""))
+    assert not any("vendordata" in c for c in plugin("stack", "post-config"))
 
 
 def test_unstack_stops_and_clean_removes(plugin):

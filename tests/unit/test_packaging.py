@@ -212,9 +212,12 @@ def test_debian_packages_depend_on_what_python_packages_require(package, extra):
 
 
 def expanded(section):
-    """The environments of a section such as ``py-{1,2}``."""
-    start, _, rest = section.partition("{")
-    return [start + each for each in rest.rstrip("}").split(",")]
+    """The environments of a section such as ``py-{1,2}{,-x}``."""
+    start, brace, rest = section.partition("{")
+    choices, _, end = rest.partition("}")
+    if not brace:
+        return [section]
+    return [start + each + more for each in choices.split(",") for more in expanded(end)]
 
 
 def test_every_job_of_zuul_runs_an_environment_of_tox():
@@ -228,7 +231,7 @@ def test_every_job_of_zuul_runs_an_environment_of_tox():
     sections = re.findall(r"^\[testenv:(.+)\]$", (ROOT / "tox.ini").read_text(), re.MULTILINE)
     known = {name for each in sections for name in expanded(each)}
 
-    older = {f"functional-{major}" for major in upgrade.TESTED[:-1]}
+    older = {f"functional-{n}{upper}" for n in upgrade.TESTED[:-1] for upper in ("", "-upper")}
     assert {"faults", "functional", "fuzz", "soak"} | older <= named
     assert named <= known
     assert all((ROOT / j["run"]).is_file() for j in jobs if "run" in j)
@@ -251,6 +254,8 @@ def test_the_mini_cloud_runs_every_tested_release_of_nova():
     for major, text in files.items():
         assert f"\nnova>={major},<{major + 1}\n" in text
         assert f"\n    {major}: -r tools/novas/{major}.txt\n" in tox
+        release = f"{2024 + (major - 29) // 2}.{(major - 29) % 2 + 1}"
+        assert f"\n    {major}-upper: -c {{[upper]constraints}}/{release}\n" in tox
     assert upgrade.TESTED[-1] == NEWEST
     assert f"\nnova=={NEWEST}." in (ROOT / "tools/cloud/requirements.txt").read_text()
     assert f"\nnewest={NEWEST}\n" in (ROOT / "tools/minicloud").read_text()
