@@ -18,7 +18,8 @@ import uuid
 from collections.abc import Callable
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.nova_plugins.host_states import CONTENDED, HostStates, Query
+from amp_nova.nova_plugins.host_entry import Query
+from amp_nova.nova_plugins.host_states import CONTENDED, HostStates
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import Pending
 from amp_nova.wire import decision as wire

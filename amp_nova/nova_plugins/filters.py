@@ -16,7 +16,7 @@ from amp_nova.flavor.placement_resources import claims, provider_uuid
 from amp_nova.model import cpulist
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.decisions import Decisions
-from amp_nova.nova_plugins.host_states import Query
+from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.metrics import Outcome
 from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
@@ -76,7 +76,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
             # the instance has on its host passes unseen.
             hosts = [host for host in hosts if spec_obj.instance_uuid in host.instances]
             entries = (self._states.entry(host.nodename) for host in hosts)
-            if all(e is None or e.books(spec_obj.instance_uuid, request) for e in entries):
+            if all(e is None or e.has_booking(spec_obj.instance_uuid, request) for e in entries):
                 yield from hosts
                 return
         self._server.wait_until_ready(hosts)

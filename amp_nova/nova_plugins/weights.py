@@ -10,8 +10,9 @@ from typing import Any
 from nova.scheduler import utils, weights
 
 from amp_nova.flavor.extra_specs import Booking, best_effort
-from amp_nova.nova_plugins import host_states, report_server
-from amp_nova.nova_plugins.host_states import Entry, HostStates, Query, remember
+from amp_nova.nova_plugins import report_server
+from amp_nova.nova_plugins.host_entry import Entry, Query, cache_key, remember
+from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import demands, placement_score
@@ -51,7 +52,7 @@ class _WeightsQuery:
         # Rounded, so that a slowly changing measurement does not defeat the cache.
         self._sensitivity = None if measured is None else round(measured, 2)
         self._query = Query(spec_obj.instance_uuid, self._request)
-        self._weights_key = host_states.cache_key(self._booking, self._sensitivity)
+        self._weights_key = cache_key(self._booking, self._sensitivity)
         # Without Ips, what it books is the same on every host.
         sizes = [v.refcores for v in self._request.vcpus if v.refcores is not None]
         in_ips = len(sizes) < len(self._request.vcpus)

@@ -23,7 +23,8 @@ import pytest
 
 from amp_nova.admission import packing
 from amp_nova.nova_plugins.decisions import Decisions
-from amp_nova.nova_plugins.host_states import HostStates, Query
+from amp_nova.nova_plugins.host_entry import Query
+from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.scheduling import host_fit
 from amp_nova.scheduling.demands import demands_on
 from amp_nova.wire.encoding import encode

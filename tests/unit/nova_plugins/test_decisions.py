@@ -9,7 +9,8 @@ import pytest
 
 from amp_nova.nova_plugins import decisions, options
 from amp_nova.nova_plugins.decisions import Decisions
-from amp_nova.nova_plugins.host_states import HostStates, Query
+from amp_nova.nova_plugins.host_entry import Query
+from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.wire.encoding import encode
 from tests.host_reports import host_report, request
 from tests.programs import until

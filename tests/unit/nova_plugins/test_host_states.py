@@ -4,8 +4,9 @@ import statistics
 
 import pytest
 
-from amp_nova.nova_plugins import host_states, metrics, options
-from amp_nova.nova_plugins.host_states import HostStates, Query
+from amp_nova.nova_plugins import host_entry, metrics, options
+from amp_nova.nova_plugins.host_entry import Query
+from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.metrics import NOBODY
 from amp_nova.scheduling import pending
 from amp_nova.scheduling.host_fit import fit
@@ -124,7 +125,7 @@ def test_a_report_that_cannot_be_scored_is_refused_and_the_last_one_stays(
         return found, 1.0
 
     with monkeypatch.context() as patched:
-        patched.setattr(host_states.placement_score, "score", scored)
+        patched.setattr(host_entry.placement_score, "score", scored)
         assert not receive(states, instance("b", (0.5, 0)), sequence=2)
 
     assert states.rejected.by_host == {("host1", "unusable"): 1}
@@ -139,11 +140,11 @@ def test_what_is_remembered_is_bounded(states, monkeypatch):
         states.rejected.add(f"host-{i}", "old", "it is old")
     results = {}
     for i in range(10_000):
-        host_states.remember(results, str(i), i)
+        host_entry.remember(results, str(i), i)
 
     assert len(states.rejected.by_host) == 11
     assert states.rejected.by_host["other hosts", "old"] == 90
-    assert len(results) <= host_states.RESULTS_MAX
+    assert len(results) <= host_entry.RESULTS_MAX
 
 
 def test_instances_that_left_the_reports_are_bounded(states, monkeypatch):

@@ -1,0 +1,178 @@
+"""One host in a scheduler process: what is known of it, and whether a request fits it."""
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from amp_nova.exceptions import ReportInvalid
+from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling.demands import booked_by
+from amp_nova.scheduling.host_fit import Headroom, HostFit
+from amp_nova.scheduling.pending import PendingByUuid
+from amp_nova.scheduling.placement_score import BestEffortDemand, NewInstance
+from amp_nova.scheduling.report_order import Order
+from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile
+from amp_nova.wire.host_report import HostReport, ReportedInstance
+
+T = TypeVar("T")
+EXAMINING_S, REPACKING_S, TURNING_S = 0.07, 0.035, 0.03
+"""CPU time in which a request examines hosts whose state is new to it, and the part of it in which
+it packs hosts anew whose free capacity is fragmented, up to 20 ms each. Others pass without, and
+are examined when Nova turns to them, for ``TURNING_S`` more. Results are cached until a host
+changes."""
+RESULTS_MAX = 512
+"""At most this many results are cached for each state of a host: two for each request."""
+TYPICAL = (
+    NewInstance(1, sensitivity=0.0),
+    NewInstance(1, sensitivity=SENSITIVITY_MAX),
+    NewInstance(0, (1.0,)),
+)
+"""A best-effort instance that gains nothing from fast cores, one that gains most, and a booking."""
+
+
+@dataclass(eq=False)
+class Entry:
+    """One host: its last report, pending instances, and cached results that follow from both.
+
+    ``since_s``: when the host was first heard of. ``sensitivities``: what its measurements say of
+    each flavor and image.
+    ``results`` caches fits and weights by ``cache_key``; they share it, because filling a second
+    dictionary on every host would take longer. A change of the host's state makes a new entry, so
+    cached results never outlive it.
+    """
+
+    report: HostReport
+    order: Order
+    since_s: float
+    pending: PendingByUuid = field(default_factory=dict)
+    sensitivities: Mapping[Profile, float] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+
+    def usable(self, oldest_s: float) -> bool:
+        """Whether the agent is healthy and its report was not received before ``oldest_s``."""
+        return self.order.received_s >= oldest_s and self.report.healthy
+
+    @functools.cached_property
+    def headroom(self) -> Headroom:
+        """The headroom of the host, beside all that is pending."""
+        return self.headroom_beside(self.pending)
+
+    def headroom_beside(self, pending: PendingByUuid, without: str | None = None) -> Headroom:
+        """The headroom beside these, including what one instance already has on this host."""
+        requests = {resource: each.request for resource, each in pending.items()}
+        return host_fit.headroom_of(self.report, without, requests)
+
+    @functools.cached_property
+    def best_effort(self) -> BestEffortDemand:
+        """The best-effort demand of the host."""
+        free = {f.core_type.name: f.free_cores for f in self.headroom.free}
+        return placement_score.best_effort_demand(self.report, free)
+
+    def counts(self, resource: str) -> bool:
+        """Whether an instance is on this host or pending."""
+        return resource in self.report.by_uuid or resource in self.pending
+
+    def has_booking(self, resource: str, request: ReportedInstance) -> bool:
+        """Whether an instance has just this booking here, reported or pending."""
+        there = [self.report.by_uuid.get(resource)]
+        if (pending := self.pending.get(resource)) is not None:
+            there.append(pending.request)
+        return any(each is not None and booked_by(each) == request for each in there)
+
+    def check(self) -> None:
+        """Fit and score typical instances; ``ReportInvalid`` if that fails or a score is no number.
+
+        One host's report must not fail the requests of a whole cloud, whatever it contains and
+        whatever our own arithmetic makes of it. What is computed here is cached, so no request
+        waits for it.
+        """
+        try:
+            every_type = tuple(t.name for t in self.report.topology.core_types)
+            for new in TYPICAL:
+                scores = placement_score.score(self.best_effort, new, every_type)
+                if not all(map(math.isfinite, scores)):
+                    raise ValueError(f"an instance's score is {scores}")
+        except Exception as exc:
+            reason = f"{self.report.origin.node} cannot be scored: {exc!r:.200}"
+            raise ReportInvalid("unusable", reason) from exc
+
+
+class Query:
+    """One instance's request, tried on many hosts in a limited time."""
+
+    def __init__(self, resource: str, request: ReportedInstance) -> None:
+        self.resource = resource
+        self.request = request
+        self._key = cache_key(request)
+        self._quick_fit = host_fit.quick_fit_of(request)
+        self._used_s = [0.0]
+        self._more_s = 0.0
+
+    def turned(self, pin: Callable[[], ReportedInstance | None] | None = None) -> "Query | None":
+        """The same when Nova turns to a host, with the pCPUs to which it would ``pin`` it there.
+
+        ``None`` if it cannot pin it, or if time is up.
+        """
+        request = self.request
+        if pin is not None:
+            pinned = self._in_time(EXAMINING_S + TURNING_S, pin)
+            if pinned is None:
+                return None
+            request = pinned
+        query = Query(self.resource, request)
+        query._used_s, query._more_s = self._used_s, TURNING_S
+        return query
+
+    def _in_time(self, most_s: float, examine: Callable[[], T]) -> T | None:
+        """What this returns, unless more time than this was used before."""
+        if self._used_s[0] >= most_s:
+            return None
+        began_s = time.thread_time()
+        result = examine()
+        self._used_s[0] += time.thread_time() - began_s
+        return result
+
+    def fit(self, entry: Entry) -> HostFit | None:
+        """Whether it fits a host beside all that is pending there; ``None`` if time is up."""
+        if entry.counts(self.resource):
+            return host_fit.fit(entry.headroom_beside(entry.pending, self.resource), self.request)
+        fit: HostFit | None = entry.results.get(self._key)
+        for examine, most_s in ((self.quick_fit, EXAMINING_S), (self._repacked_fit, REPACKING_S)):
+            if fit is None:
+                fit = self._in_time(most_s + self._more_s, functools.partial(examine, entry))
+        return fit
+
+    def quick_fit(self, entry: Entry) -> HostFit | None:
+        """The fit if it is known or follows without packing the host anew."""
+        fit: HostFit | None = entry.results.get(self._key)
+        if fit is None and (fit := self._quick_fit(entry.headroom)) is not None:
+            remember(entry.results, self._key, fit)
+        return fit
+
+    def _repacked_fit(self, entry: Entry) -> HostFit:
+        return remember(
+            entry.results, self._key, host_fit.repacked_fit(entry.headroom, self.request)
+        )
+
+    def may_fit(self, entry: Entry) -> bool:
+        """Whether it fits if other requests give up what they claim at this moment."""
+        chosen = {r: p for r, p in entry.pending.items() if p.state == "chosen"}
+        if len(chosen) == len(entry.pending) or entry.counts(self.resource):
+            return False
+        return host_fit.fit(entry.headroom_beside(chosen), self.request).refused is None
+
+
+def remember(results: dict[str, Any], key: str, result: T) -> T:
+    """Cache a result, after forgetting all others if there are too many."""
+    if len(results) >= RESULTS_MAX:
+        results.clear()
+    results[key] = result
+    return result
+
+
+def cache_key(*values: object) -> str:
+    """A key for ``Entry.results``: unlike a tuple, a string hashes only once."""
+    return repr(values)
