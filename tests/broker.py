@@ -86,6 +86,17 @@ class Broker:
         """Send a signal to the broker and what it started, as SIGSTOP and SIGCONT."""
         os.killpg(self._started[-1].pid, number)
 
+    def control(self, *command: str) -> None:
+        """Run ``rabbitmqctl``, as for users, virtual hosts and alarms."""
+        subprocess.run(
+            (PROGRAM.with_name("rabbitmqctl"), *command),
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            check=True,
+        )
+
     def stop(self) -> None:
         """End it at once: nothing of it is kept."""
         for process in reversed(self._started):

@@ -33,7 +33,6 @@ class Scheduler:
             messaging.get_rpc_transport(conf, url=url),
             target,
             [self],
-            executor="threading",
             access_policy=messaging.DefaultRPCAccessPolicy,
         )
         self.server.start()

@@ -8,6 +8,7 @@ Nova has chosen a host its reservation may still be given up, so others wait for
 taking the capacity for lost.
 """
 
+import contextlib
 import itertools
 import logging
 import queue
@@ -29,9 +30,11 @@ from amp_nova.wire.host_report import ReportedInstance, pcpus_of
 LOG = logging.getLogger(__name__)
 ECHO_S = 10.0
 """How long a request waits for its own message, normally a few milliseconds. Long, because a busy
-worker must not decide alone; a bus that is down delivers no requests either."""
-PAUSE_S = 60.0
-"""How long no request waits after one timed out."""
+worker must not decide alone; a bus that is down delivers no requests either. No request waits after
+one timed out until a message arrives again. What could not be sent for so long is out of date:
+nobody waits for it, and what became of it is in Nova's records."""
+UNSENT_MAX = 1000
+"""At most this many decisions wait to be sent, while the bus accepts none."""
 CONTENDED_S = 2.0
 """How long a request waits for others that claim the capacity of the same host. Each needs as long
 as a claim in Placement takes."""
@@ -47,10 +50,10 @@ class Decisions:
         self._clock = clock
         self._worker = ""
         self._numbers = itertools.count()
-        self._send: queue.Queue[Decision | None] = queue.Queue()
+        self._unsent: queue.Queue[tuple[float, Decision | None]] = queue.Queue(UNSENT_MAX)
         self._cast: Callable[[str], None] | None = None
         self._echoes: dict[int, _Echo] = {}
-        self._paused_until_s = 0.0
+        self._patience_s = ECHO_S
 
     def connect(self, cast: Callable[[str], None]) -> None:
         """From now on cast decisions to all workers; ``cast`` may block and raise."""
@@ -61,7 +64,7 @@ class Decisions:
     def stop(self) -> None:
         """Decide alone from now on."""
         self._cast = None
-        self._send.put(None)
+        self._send(None)
 
     @property
     def connected(self) -> bool:
@@ -87,10 +90,9 @@ class Decisions:
             return True
         decision = self._decision("tentative", node, query.resource, query.request)
         echo = self._echoes[decision.number] = _Echo()
-        self._send.put(decision)
-        waits = self._clock() >= self._paused_until_s
-        if waits and not echo.arrived.wait(ECHO_S) and self._clock() >= self._paused_until_s:
-            self._paused_until_s = self._clock() + PAUSE_S
+        self._send(decision)
+        if not echo.arrived.wait(self._patience_s) and self._patience_s:
+            self._patience_s = 0.0
             LOG.warning(
                 "a decision was not delivered to this worker within %g s: until the message bus "
                 "recovers, workers may over-book hosts",
@@ -121,6 +123,7 @@ class Decisions:
             LOG.warning("a worker's decision is ignored: %s", exc)
             return
         if decision.worker == self._worker:
+            self._patience_s = ECHO_S
             if (echo := self._echoes.get(decision.number)) is not None:
                 echo.fits = self._states.ordered(decision.node, decision.resource)
                 echo.arrived.set()
@@ -145,11 +148,19 @@ class Decisions:
         self, kind: wire.Kind, node: str, resource: str, request: ReportedInstance | None = None
     ) -> None:
         if self._cast is not None:
-            self._send.put(self._decision(kind, node, resource, request))
+            self._send(self._decision(kind, node, resource, request))
+
+    def _send(self, decision: Decision | None) -> None:
+        """Hand it to the thread that sends, which ends with ``None``."""
+        with contextlib.suppress(queue.Full):
+            self._unsent.put_nowait((self._clock(), decision))
 
     def _run(self, cast: Callable[[str], None]) -> None:
         """Send in order; in its own thread, because a broker that is down must delay no request."""
-        while (decision := self._send.get()) is not None:
+        while self._cast is not None:
+            since_s, decision = self._unsent.get()
+            if decision is None or self._clock() - since_s > ECHO_S:
+                continue
             try:
                 cast(wire.encode(decision))
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own

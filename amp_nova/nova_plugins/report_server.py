@@ -130,10 +130,9 @@ class ReportServer:
     def _join_workers(self) -> None:
         """Exchange decisions, and follow Nova's records; no request waits for what these do."""
         own = nova.rpc.TRANSPORT
-        # One thread keeps the order in which the bus delivered the decisions.
         self._until_done(
             "cannot hear the other scheduler workers",
-            lambda: self._serve(own, topics.WORKERS, WorkerEndpoint(self.decisions), threads=1),
+            lambda: self._serve(own, topics.WORKERS, WorkerEndpoint(self.decisions)),
         )
         workers = _client(own, topics.WORKERS)
         self.decisions.connect(lambda text: workers.cast({}, "decide", decision=text))
@@ -155,8 +154,7 @@ class ReportServer:
     def _receive_reports(self) -> None:
         """Receive the reports of hosts that Nova has, from the bus that is meant for them."""
         self._until_done("cannot read the compute nodes in Placement", self._placement.read)
-        url = CONF.amp_scheduler.transport_url
-        bus = messaging.get_rpc_transport(CONF, url) if url else nova.rpc.TRANSPORT
+        bus = _reports_bus()
         self._until_done(
             "cannot receive host reports",
             lambda: self._serve(bus, topics.SCHEDULERS, Endpoint(self.states)),
@@ -176,19 +174,30 @@ class ReportServer:
             else:
                 return
 
-    def _serve(self, bus: Any, topic: str, endpoint: object, threads: int | None = None) -> None:
+    def _serve(self, bus: Any, topic: str, endpoint: object) -> None:
         server = messaging.get_rpc_server(
             bus,
             messaging.Target(exchange=topics.EXCHANGE, topic=topic, server=self._host or CONF.host),
             [endpoint],
             access_policy=messaging.DefaultRPCAccessPolicy,
         )
-        server.start(override_pool_size=threads)
+        # One thread keeps the order in which the bus delivers; a pool would grow to its maximum.
+        server.start(override_pool_size=1)
         self._servers.append(server)
 
     def _write_metrics(self) -> None:
         if folder := CONF.amp_scheduler.metrics_directory:
             metrics.write_until(self._stopped, self.metrics, Path(folder))
+
+
+def _reports_bus() -> Any:
+    """The bus of the agents' reports; it connects when it is first used."""
+    if not CONF.amp_scheduler.transport_url:
+        return nova.rpc.TRANSPORT
+    url = messaging.TransportURL.parse(CONF, CONF.amp_scheduler.transport_url)
+    if url.transport == "rabbit":  # its own is 30 s, for a broker that is down at first
+        url.query.setdefault("rabbit_interval_max", f"{RETRY_S:g}")
+    return messaging.get_rpc_transport(CONF, url)
 
 
 def _client(bus: Any, topic: str) -> Any:
@@ -215,8 +224,12 @@ def shared() -> ReportServer:
     global _shared
     if _shared is None:
         for option in options.OPTS:
-            getattr(CONF[options.GROUP], option.dest)
-        messaging.TransportURL.parse(CONF, CONF.amp_scheduler.transport_url)
+            try:
+                getattr(CONF[options.GROUP], option.dest)
+                if option.dest == "transport_url":
+                    _reports_bus()
+            except Exception as exc:  # drivers raise exceptions of their own
+                raise ValueError(f"[{options.GROUP}] {option.dest}: {exc}") from exc
         placement = Placement()
         _shared = ReportServer(HostStates(CONF, known=placement), placement)
     return _shared

@@ -92,10 +92,9 @@ class MessageBus:
                     self._transport,
                     target,
                     [endpoint],
-                    executor="threading",
                     access_policy=messaging.DefaultRPCAccessPolicy,
                 )
-                server.start()
+                server.start(override_pool_size=1)  # a pool would grow to its maximum
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
                 LOG.warning(
                     "cannot receive schedulers' requests: %s; retrying every %g s", exc, RETRY_S
