@@ -9,7 +9,7 @@ The operator's reserve stays free on every pCPU. A vCPU that needs more than the
 whole pCPU, takes the rest and gets the pCPU without other bookings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -62,34 +62,46 @@ class FreeCores:
 
     def fits(self, option: Option, pcpu: int) -> bool:
         """Whether a vCPU fits on a pCPU."""
-        if self.cores[pcpu] < self.bookable(self.share(option, pcpu)) - TOLERANCE:
-            return False
-        opens = pcpu in self.siblings and pcpu not in self.whole and self.needs_whole(option)
-        return not opens or self.core_is_empty(pcpu)
+        free = self.cores[pcpu]
+        if self._opens(option, pcpu):
+            if not self.unbooked(self.siblings[pcpu]):
+                return False
+            free = self._free_alone(option, pcpu)
+        return free >= self.bookable(self.share(option, pcpu)) - TOLERANCE
 
-    def core_is_empty(self, pcpu: int) -> bool:
-        """Whether nothing is booked on this pCPU and its siblings."""
-        threads = (pcpu, *self.siblings.get(pcpu, ()))
-        return all(self.cores[p] >= self.usable - TOLERANCE for p in threads)
+    def unbooked(self, pcpus: Iterable[int]) -> bool:
+        """Whether nothing is booked on any of these pCPUs."""
+        return all(self.cores[p] >= self.usable - TOLERANCE for p in pcpus)
 
-    def take(self, option: Option, pcpu: int) -> float:
-        """Put a vCPU on a pCPU; returns the share it takes."""
-        share = self.share(option, pcpu)
-        if pcpu in self.siblings and self.needs_whole(option):
+    def take(self, option: Option, pcpu: int) -> None:
+        """Put a vCPU on a pCPU."""
+        if self._opens(option, pcpu):
+            self.cores[pcpu] = self._free_alone(option, pcpu)
             self.whole.add(pcpu)
             for sibling in self.siblings[pcpu]:
                 self.cores[sibling] = 0.0
-        self.cores[pcpu] -= self.bookable(share)
-        return share
+        self.cores[pcpu] -= self.bookable(self.share(option, pcpu))
 
-    def alike(self) -> dict[int, tuple[object, ...]]:
-        """A value for each pCPU; pCPUs with equal values can take the same vCPUs."""
-        left = {p: round(cores, 9) for p, cores in self.cores.items()}
+    def _opens(self, option: Option, pcpu: int) -> bool:
+        """Whether the core of a pCPU becomes a whole one with this vCPU."""
+        return pcpu in self.siblings and pcpu not in self.whole and self.needs_whole(option)
+
+    def _free_alone(self, option: Option, pcpu: int) -> float:
+        """What is free on a pCPU once its siblings are idle: what is there takes less of it."""
+        return self.usable - (self.usable - self.cores[pcpu]) * option.alone / option.shared
+
+    def alike(self, kinds: Mapping[int, tuple[bool, ...]]) -> dict[int, tuple[object, ...]]:
+        """A value for each pCPU; pCPUs with equal values can take the same vCPUs.
+
+        ``kinds``: equal for pCPUs that the same vCPUs may use.
+        """
+        left = {p: (kinds[p], round(cores, 9)) for p, cores in self.cores.items()}
+        if not self.siblings:
+            return dict(left)
+        beside = self.siblings.get
         return {
-            p: (cores, p in self.whole, *sorted(left[s] for s in self.siblings.get(p, ())))
-            if self.siblings
-            else (cores,)
-            for p, cores in left.items()
+            p: (here, p in self.whole, *sorted(left[s] for s in beside(p, ())))
+            for p, here in left.items()
         }
 
 
