@@ -1,9 +1,10 @@
 """What is free on each pCPU during bin packing, with SMT taken into account.
 
 On a core type where a busy sibling costs speed, packing assumes the worst case: a thread is worth
-``coefficient x smt_busy_factor``, whatever runs beside it. A vCPU that books more than that gets a
-whole core: one thread is worth the full coefficient, and its siblings are kept free of bookings and
-of best effort. Other vCPUs may then share that one thread with it.
+``coefficient x smt_busy_factor``, whatever runs beside it. A thread on which more is booked gets a
+whole core: it is worth the full coefficient, and its siblings are kept free of bookings and of best
+effort. That depends on the sum of its bookings alone, so vCPUs that fit together fit in any order,
+and still fit if some of them leave.
 
 The operator's reserve stays free on every pCPU. A vCPU that needs more than the rest, up to the
 whole pCPU, takes the rest and gets the pCPU without other bookings.
@@ -48,43 +49,44 @@ class FreeCores:
         return FreeCores(dict(self.cores), self.usable, set(self.whole), self.siblings)
 
     def share(self, option: Option, pcpu: int) -> float:
-        """The share of a pCPU that a vCPU would take in the present state."""
-        slowed = pcpu in self.siblings and pcpu not in self.whole
-        return option.shared if slowed and not self.needs_whole(option) else option.alone
+        """The share of a pCPU that a vCPU takes in the present state."""
+        return option.shared if pcpu in self.siblings and pcpu not in self.whole else option.alone
 
     def bookable(self, share: float) -> float:
         """What a share of a pCPU takes of what may be booked."""
         return min(share, self.usable)
 
-    def needs_whole(self, option: Option) -> bool:
-        """Whether a vCPU needs a whole core: more than a thread with busy siblings gives."""
-        return option.shared > self.usable + TOLERANCE
-
-    def fits(self, option: Option, pcpu: int) -> bool:
-        """Whether a vCPU fits on a pCPU."""
-        free = self.cores[pcpu]
-        if self._opens(option, pcpu):
-            if not self.unbooked(self.siblings[pcpu]):
-                return False
-            free = self._free_alone(option, pcpu)
-        return free >= self.bookable(self.share(option, pcpu)) - TOLERANCE
-
     def unbooked(self, pcpus: Iterable[int]) -> bool:
         """Whether nothing is booked on any of these pCPUs."""
         return all(self.cores[p] >= self.usable - TOLERANCE for p in pcpus)
 
+    def opens(self, option: Option, pcpu: int) -> bool:
+        """Whether the core of a pCPU becomes a whole one if a vCPU comes.
+
+        That is so if it needs more than a busy sibling leaves free.
+        """
+        slowed = pcpu in self.siblings and pcpu not in self.whole
+        return slowed and self.cores[pcpu] < option.shared - TOLERANCE
+
+    def fits(self, option: Option, pcpu: int) -> bool:
+        """Whether a vCPU fits on a pCPU."""
+        free = self.cores[pcpu]
+        if pcpu in self.siblings and pcpu not in self.whole:
+            if free >= option.shared - TOLERANCE:
+                return True
+            if not self.unbooked(self.siblings[pcpu]):
+                return False
+            free = self._free_alone(option, pcpu)
+        return free >= self.bookable(option.alone) - TOLERANCE
+
     def take(self, option: Option, pcpu: int) -> None:
         """Put a vCPU on a pCPU."""
-        if self._opens(option, pcpu):
+        if self.opens(option, pcpu):
             self.cores[pcpu] = self._free_alone(option, pcpu)
             self.whole.add(pcpu)
             for sibling in self.siblings[pcpu]:
                 self.cores[sibling] = 0.0
         self.cores[pcpu] -= self.bookable(self.share(option, pcpu))
-
-    def _opens(self, option: Option, pcpu: int) -> bool:
-        """Whether the core of a pCPU becomes a whole one with this vCPU."""
-        return pcpu in self.siblings and pcpu not in self.whole and self.needs_whole(option)
 
     def _free_alone(self, option: Option, pcpu: int) -> float:
         """What is free on a pCPU once its siblings are idle: what is there takes less of it."""

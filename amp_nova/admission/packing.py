@@ -142,17 +142,27 @@ class _Item:
     options: tuple[Option, ...]
 
     def places(self, free: FreeCores) -> Iterator[tuple[int, Option]]:
-        """pCPUs that can hold it: its own first, then the fullest, then those of used cores."""
-        own, cores = self.demand.packed, free.cores
+        """pCPUs that can hold it: its own first, those that do not become whole cores with it, then
+        the fullest, then those of used cores."""
+        own, cores, siblings = self.demand.packed, free.cores, free.siblings
         for option in self.options:
-            if not free.siblings:
+            if not siblings:
                 enough = free.bookable(option.alone) - TOLERANCE
                 pcpus = [p for p in option.pcpus if cores[p] >= enough]
                 pcpus.sort(key=lambda p: (p != own, cores[p], p))
             else:
-                pcpus = [p for p in option.pcpus if free.fits(option, p)]
-                beside = free.siblings.get
-                pcpus.sort(key=lambda p: (p != own, cores[p], free.unbooked(beside(p, ())), p))
+                ranks = (
+                    (
+                        p != own,
+                        free.opens(option, p),
+                        cores[p],
+                        free.unbooked(siblings.get(p, ())),
+                        p,
+                    )
+                    for p in option.pcpus
+                    if free.fits(option, p)
+                )
+                pcpus = [rank[-1] for rank in sorted(ranks)]
             for pcpu in pcpus:
                 yield pcpu, option
 
@@ -262,24 +272,16 @@ def replay(
 
     Also gives those that have no place yet, or no longer fit theirs. These are left to ``place``.
     """
-    made, left, found = Packing(free.copy()), list[Demand](), list[tuple[Demand, int, Option]]()
+    made, left = Packing(free.copy()), list[Demand]()
     for demand in demands:
-        pcpu = demand.packed
-        core_type = topology.type_of(pcpu) if pcpu in demand.allowed else None
-        option = None if core_type is None else _option(demand, core_type, demand.allowed)
-        if pcpu is None or option is None:
+        pcpu, option = demand.packed, None
+        if pcpu in demand.allowed and (core_type := topology.type_of(pcpu)) is not None:
+            option = _option(demand, core_type, demand.allowed)
+        if pcpu is None or option is None or not made.free.fits(option, pcpu):
             left.append(demand)
         else:
-            found.append((demand, pcpu, option))
-    if free.siblings:
-        # What else is on the thread of a whole core may not fit it otherwise.
-        found.sort(key=lambda each: not free.needs_whole(each[2]))
-    for demand, pcpu, option in found:
-        if made.free.fits(option, pcpu):
             made.free.take(option, pcpu)
             made.placed[demand.key] = pcpu
-        else:
-            left.append(demand)
     return made, left
 
 

@@ -99,9 +99,9 @@ class TestPack:
 
     def test_a_pcpu_whose_sibling_may_not_be_booked_is_unlike_others(self):
         """A whole core goes there, so that the others keep both threads."""
-        small = [demand(i, 0.5) for i in range(3)]
+        small = [demand(i, 0.7) for i in range(3)]
 
-        packing = pack([*small, demand("whole", 2.0)], smt_host(2), 0.05)
+        packing = pack([*small, demand("whole", 2.0)], smt_host(2, 0.83), 0.05)
 
         assert packing.complete
         assert packing.placed["whole"] == 2
@@ -118,6 +118,15 @@ class TestPack:
 
         assert packing.placed == {"a": 0, "b": 0}
         assert packing.needs == pytest.approx({"a": 0.15, "b": 0.75})
+
+    def test_what_is_pinned_to_one_thread_may_take_the_whole_core(self):
+        """Beside a busy sibling the thread is worth 0.6, so a neighbour's leaving would cost it."""
+        wanted = [demand(i, 0.25, {0}) for i in range(3)]
+
+        packing = pack(wanted, smt_host(1, 0.3))
+
+        assert packing.complete
+        assert packing.whole == {0}
 
 
 def packed_again(wanted, packing):
