@@ -61,10 +61,7 @@ class FreeCores:
         return all(self.cores[p] >= self.usable - TOLERANCE for p in pcpus)
 
     def opens(self, option: Option, pcpu: int) -> bool:
-        """Whether the core of a pCPU becomes a whole one if a vCPU comes.
-
-        That is so if it needs more than a busy sibling leaves free.
-        """
+        """Whether a vCPU makes a core a whole one: beside a busy sibling, too little is free."""
         slowed = pcpu in self.siblings and pcpu not in self.whole
         return slowed and self.cores[pcpu] < option.shared - TOLERANCE
 
@@ -93,16 +90,12 @@ class FreeCores:
         return self.usable - (self.usable - self.cores[pcpu]) * option.alone / option.shared
 
     def alike(self, kinds: Mapping[int, tuple[bool, ...]]) -> dict[int, tuple[object, ...]]:
-        """A value for each pCPU; pCPUs with equal values can take the same vCPUs.
-
-        ``kinds``: equal for pCPUs that the same vCPUs may use.
-        """
+        """A value for each pCPU, equal if they can take the same vCPUs; ``kinds``: if they may."""
         left = {p: (kinds[p], round(cores, 9)) for p, cores in self.cores.items()}
-        if not self.siblings:
-            return dict(left)
-        beside = self.siblings.get
         return {
-            p: (here, p in self.whole, *sorted(left[s] for s in beside(p, ())))
+            p: (here, p in self.whole, *sorted(left[s] for s in self.siblings.get(p, ())))
+            if self.siblings
+            else here
             for p, here in left.items()
         }
 

@@ -10,8 +10,9 @@ other bookings.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -134,39 +135,6 @@ class Packing:
         return self.free.whole
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """A demand with its options in order of preference."""
-
-    demand: Demand
-    options: tuple[Option, ...]
-
-    def places(self, free: FreeCores) -> Iterator[tuple[int, Option]]:
-        """pCPUs that can hold it: its own first, those that do not become whole cores with it, then
-        the fullest, then those of used cores."""
-        own, cores, siblings = self.demand.packed, free.cores, free.siblings
-        for option in self.options:
-            if not siblings:
-                enough = free.bookable(option.alone) - TOLERANCE
-                pcpus = [p for p in option.pcpus if cores[p] >= enough]
-                pcpus.sort(key=lambda p: (p != own, cores[p], p))
-            else:
-                ranks = (
-                    (
-                        p != own,
-                        free.opens(option, p),
-                        cores[p],
-                        free.unbooked(siblings.get(p, ())),
-                        p,
-                    )
-                    for p in option.pcpus
-                    if free.fits(option, p)
-                )
-                pcpus = [rank[-1] for rank in sorted(ranks)]
-            for pcpu in pcpus:
-                yield pcpu, option
-
-
 def _option(demand: Demand, core_type: CoreType, pcpus: frozenset[int]) -> Option | None:
     """What a demand takes of one of these pCPUs of a core type; ``None`` if it may not be there."""
     need = need_cores(demand, core_type)
@@ -175,9 +143,9 @@ def _option(demand: Demand, core_type: CoreType, pcpus: frozenset[int]) -> Optio
     return Option(need, shared_cores(need, core_type), pcpus) if pcpus else None
 
 
-def _item(demand: Demand, topology: Topology, *, stay: bool = False) -> _Item:
+def _options(demand: Demand, topology: Topology, *, stay: bool = False) -> list[Option]:
     """The current core type first (with ``stay``: alone), then the others, slowest first."""
-    options = []
+    options: list[Option] = []
     for core_type in topology.core_types:
         pcpus = demand.allowed & topology.pcpus_of(core_type.name)
         if (option := _option(demand, core_type, pcpus)) is None:
@@ -185,14 +153,32 @@ def _item(demand: Demand, topology: Topology, *, stay: bool = False) -> _Item:
         if core_type.name != demand.current:
             options.append(option)
         elif stay:
-            return _Item(demand, (option,))
+            return [option]
         else:
             options.insert(0, option)
-    return _Item(demand, tuple(options))
+    return options
+
+
+def _places(
+    demand: Demand, options: Iterable[Option], free: FreeCores
+) -> Iterator[tuple[int, Option]]:
+    """pCPUs that can hold it: its own first, then shared cores, the fullest, and used cores."""
+    own, cores, siblings = demand.packed, free.cores, free.siblings.get
+    for option in options:
+        if not free.siblings:
+            enough = free.bookable(option.alone) - TOLERANCE
+            pcpus = [p for p in option.pcpus if cores[p] >= enough]
+            pcpus.sort(key=lambda p: (p != own, cores[p], p))
+        else:
+            opens, unbooked = partial(free.opens, option), free.unbooked
+            pcpus = [p for p in option.pcpus if free.fits(option, p)]
+            pcpus.sort(key=lambda p: (p != own, opens(p), cores[p], unbooked(siblings(p, ())), p))
+        for pcpu in pcpus:
+            yield pcpu, option
 
 
 def _reason(demand: Demand, topology: Topology) -> str:
-    if _item(demand, topology).options:
+    if _options(demand, topology):
         return f"no pCPU that it may use has {demand.amount} free"
     if not any(topology.type_of(p) for p in demand.allowed):
         return "none of the pCPUs it may use is online"
@@ -211,31 +197,41 @@ def _largest_first(demand: Demand) -> tuple[Any, ...]:
     return -demand.refcores, demand.current is None, str(demand.key)
 
 
-def _first_fit(items: Iterable[_Item], topology: Topology, base: Packing) -> Packing:
-    """Add items to ``base`` one by one, each to its preferred place."""
-    made = Packing(base.free.copy(), dict(base.placed), unplaced=dict(base.unplaced))
-    for item in items:
-        if (place := next(item.places(made.free), None)) is None:
-            made.unplaced[item.demand.key] = _reason(item.demand, topology)
+def place(
+    demands: Iterable[Demand],
+    topology: Topology,
+    free: FreeCores,
+    order: Callable[[Demand], tuple[Any, ...]] = _hardest_first,
+    *,
+    stay: bool = False,
+) -> Packing:
+    """Put vCPUs one by one beside what has been placed already; ``free`` stays as it is."""
+    made = Packing(free.copy())
+    for demand in sorted(demands, key=order):
+        options = _options(demand, topology, stay=stay)
+        found = next(_places(demand, options, made.free), None)
+        if found is None:
+            made.unplaced[demand.key] = _reason(demand, topology)
         else:
-            pcpu, option = place
-            made.free.take(option, pcpu)
-            made.placed[item.demand.key] = pcpu
+            made.placed[demand.key], option = found
+            made.free.take(option, found[0])
     return made
 
 
-def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> Packing | None:
-    """Place all items by depth-first search; ``None`` if impossible or beyond the search limit.
+def _search(
+    items: Sequence[tuple[Demand, list[Option]]], topology: Topology, empty: FreeCores
+) -> Packing | None:
+    """Place all of them by depth-first search; ``None`` if impossible or beyond the search limit.
 
     Of pCPUs with equal free capacity that are options of the same vCPUs, only one is tried. A state
     that failed is not entered again.
     """
     # Without the reserve: alone on a pCPU, a vCPU may book that too.
     worth = sum(t.coefficient or 0.0 for p in empty.cores if (t := topology.type_of(p)))
-    needed = sum(item.demand.refcores for item in items)
+    needed = sum(demand.refcores for demand, _ in items)
     if len(items) > SEARCH_ITEMS_MAX or needed > worth + TOLERANCE * len(items):
         return None
-    groups = {option.pcpus for item in items for option in item.options}
+    groups = {option.pcpus for _, options in items for option in options}
     kinds = {p: tuple(p in group for group in groups) for p in empty.cores}
     dead_ends: set[object] = set()
     steps = len(items) + SEARCH_STEPS_MAX
@@ -250,14 +246,14 @@ def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> Pac
         if steps < 0 or state in dead_ends:
             return None
         tried = set()
-        for pcpu, option in list(items[at].places(free)):
+        for pcpu, option in list(_places(*items[at], free)):
             if like[pcpu] in tried:
                 continue
             tried.add(like[pcpu])
             after = free.copy()
             after.take(option, pcpu)
             if (packing := place_from(at + 1, after)) is not None:
-                packing.placed[items[at].demand.key] = pcpu
+                packing.placed[items[at][0].key] = pcpu
                 return packing
         dead_ends.add(state)
         return None
@@ -285,12 +281,6 @@ def replay(
     return made, left
 
 
-def place(demands: Iterable[Demand], topology: Topology, free: FreeCores) -> Packing:
-    """Put vCPUs beside what has been placed already, hardest first; ``free`` stays as it is."""
-    items = [_item(d, topology) for d in sorted(demands, key=_hardest_first)]
-    return _first_fit(items, topology, Packing(free))
-
-
 def _attempts(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> Iterator[Packing]:
     """Packings to try: first without moves to another core type, then with them.
 
@@ -298,10 +288,11 @@ def _attempts(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -
     """
     replayed, left = replay(demands, topology, empty)
     for stay, order in ((True, _hardest_first), (False, _largest_first)):
-        beside = [_item(d, topology, stay=stay) for d in sorted(left, key=order)]
-        yield _first_fit(beside, topology, replayed)
-        items = [_item(d, topology, stay=stay) for d in sorted(demands, key=order)]
-        yield _first_fit(items, topology, Packing(empty))
+        made = place(left, topology, replayed.free, order, stay=stay)
+        made.placed.update(replayed.placed)
+        yield made
+        yield place(demands, topology, empty, order, stay=stay)
+        items = [(d, _options(d, topology, stay=stay)) for d in sorted(demands, key=order)]
         if (packing := _search(items, topology, empty)) is not None:
             yield packing
 
@@ -323,19 +314,17 @@ def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0
     """
     empty = free_cores.empty(topology, reserve_ratio)
     demands = sorted(demands, key=_hardest_first)
-    able = [d for d in demands if next(_item(d, topology).places(empty), None) is not None]
+    able = [d for d in demands if any(_places(d, _options(d, topology), empty))]
     made = _best_attempt(able, topology, empty)
     if made.unplaced:
         base = _best_attempt([d for d in able if d.admitted], topology, empty)
         others = [d for d in able if d.key not in base.placed]
-        others.sort(key=lambda d: not d.admitted)
-        items = [_item(d, topology) for d in others]
-        made = _first_fit(items, topology, replace(base, unplaced={}))
+        made = place(others, topology, base.free, lambda d: (not d.admitted, *_hardest_first(d)))
+        made.placed.update(base.placed)
     for demand in demands:
         pcpu = made.placed.get(demand.key)
-        core_type = None if pcpu is None else topology.type_of(pcpu)
-        if pcpu is None or core_type is None:
-            made.unplaced.setdefault(demand.key, _reason(demand, topology))
+        if pcpu is None or (core_type := topology.type_of(pcpu)) is None:
+            made.unplaced[demand.key] = _reason(demand, topology)
         elif (option := _option(demand, core_type, demand.allowed)) is not None:
             made.needs[demand.key] = made.free.share(option, pcpu)
     return made

@@ -75,13 +75,13 @@ def headroom_of(
     demands = list(demands_on(report, without, pending))
     booked = sum(map(_least_refcores(report), (d.refcores for d in demands)))
     packing, unplaced = replay(demands, topology, free_cores.empty(topology, report.reserve_ratio))
-    complete, left = len(unplaced) * len(everywhere) <= SEARCHED_MAX, packing.free
+    complete = len(unplaced) * len(everywhere) <= SEARCHED_MAX
     if complete:
-        packing = place(unplaced, topology, left)
-        complete, left = packing.complete, packing.free
+        packing = place(unplaced, topology, packing.free)
+        complete = packing.complete
     refcores = (1.0 - report.reserve_ratio) * capacity - booked
-    free = _free_capacity(report, left.cores)
-    return Headroom(report, without, pending, left, free, complete, refcores)
+    free = _free_capacity(report, packing.free_cores)
+    return Headroom(report, without, pending, packing.free, free, complete, refcores)
 
 
 def _least_refcores(report: HostReport) -> Callable[[float], float]:
