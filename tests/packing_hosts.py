@@ -3,7 +3,7 @@
 Counts what must not happen: a vCPU that loses its place, or is packed elsewhere although nothing
 happened, and a guest that was admitted and finds no place. Of the latter there are a few on full
 hosts if several guests arrive at a time, because the search for a packing has a limit.
-``python -m tests.packing_hosts --hosts 100000`` takes some minutes. Exit status 1: a vCPU lost its
+``python -m tests.packing_hosts --hosts 100000`` takes ten minutes. Exit status 1: a vCPU lost its
 place or was moved, or more than one host in a thousand had no place for a guest.
 """
 
@@ -147,13 +147,13 @@ def some_coefficients(chance, host):
 
 def admitted(chance, host, most):
     """Guests that the scheduler admits one after the other before the agent sees any of them."""
-    pending, guests = {}, {}
+    report, pending, guests = host.report(), {}, {}
     for _ in range(chance.randint(1, most)):
         specs, vcpus, allowed = some_guest(chance, host)
         request, text = request_of(parse(specs, vcpus)), cpulist.show(allowed)
         there = tuple(structs.replace(v, cpus_allowed_list=text) for v in request.vcpus)
         request = structs.replace(request, vcpus=there)
-        if fit(headroom_of(host.report(), pending=pending), request).refused is None:
+        if fit(headroom_of(report, pending=pending), request).refused is None:
             name = str(uuid.UUID(int=chance.getrandbits(128)))
             pending[name], guests[name] = request, (specs, vcpus, allowed)
     return guests
