@@ -1,15 +1,16 @@
 """What is free on each pCPU during bin packing, with SMT taken into account.
 
 On a core type where a busy sibling costs speed, packing assumes the worst case: a thread is worth
-``coefficient x smt_busy_factor``, whatever runs beside it. A vCPU that books more than that gets a
-whole core: one thread is worth the full coefficient, and its siblings are kept free of bookings and
-of best effort. Other vCPUs may then share that one thread with it.
+``coefficient x smt_busy_factor``, whatever runs beside it. A thread on which more is booked gets a
+whole core: it is worth the full coefficient, and its siblings are kept free of bookings and of best
+effort. That depends on the sum of its bookings alone, so vCPUs that fit together fit in any order,
+and still fit if some of them leave.
 
 The operator's reserve stays free on every pCPU. A vCPU that needs more than the rest, up to the
 whole pCPU, takes the rest and gets the pCPU without other bookings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -48,48 +49,54 @@ class FreeCores:
         return FreeCores(dict(self.cores), self.usable, set(self.whole), self.siblings)
 
     def share(self, option: Option, pcpu: int) -> float:
-        """The share of a pCPU that a vCPU would take in the present state."""
-        slowed = pcpu in self.siblings and pcpu not in self.whole
-        return option.shared if slowed and not self.needs_whole(option) else option.alone
+        """The share of a pCPU that a vCPU takes in the present state."""
+        return option.shared if pcpu in self.siblings and pcpu not in self.whole else option.alone
 
     def bookable(self, share: float) -> float:
         """What a share of a pCPU takes of what may be booked."""
         return min(share, self.usable)
 
-    def needs_whole(self, option: Option) -> bool:
-        """Whether a vCPU needs a whole core: more than a thread with busy siblings gives."""
-        return option.shared > self.usable + TOLERANCE
+    def unbooked(self, pcpus: Iterable[int]) -> bool:
+        """Whether nothing is booked on any of these pCPUs."""
+        return all(self.cores[p] >= self.usable - TOLERANCE for p in pcpus)
+
+    def opens(self, option: Option, pcpu: int) -> bool:
+        """Whether a vCPU makes a core a whole one: beside a busy sibling, too little is free."""
+        slowed = pcpu in self.siblings and pcpu not in self.whole
+        return slowed and self.cores[pcpu] < option.shared - TOLERANCE
 
     def fits(self, option: Option, pcpu: int) -> bool:
         """Whether a vCPU fits on a pCPU."""
-        if self.cores[pcpu] < self.bookable(self.share(option, pcpu)) - TOLERANCE:
-            return False
-        opens = pcpu in self.siblings and pcpu not in self.whole and self.needs_whole(option)
-        return not opens or self.core_is_empty(pcpu)
+        free = self.cores[pcpu]
+        if pcpu in self.siblings and pcpu not in self.whole:
+            if free >= option.shared - TOLERANCE:
+                return True
+            if not self.unbooked(self.siblings[pcpu]):
+                return False
+            free = self._free_alone(option, pcpu)
+        return free >= self.bookable(option.alone) - TOLERANCE
 
-    def core_is_empty(self, pcpu: int) -> bool:
-        """Whether nothing is booked on this pCPU and its siblings."""
-        threads = (pcpu, *self.siblings.get(pcpu, ()))
-        return all(self.cores[p] >= self.usable - TOLERANCE for p in threads)
-
-    def take(self, option: Option, pcpu: int) -> float:
-        """Put a vCPU on a pCPU; returns the share it takes."""
-        share = self.share(option, pcpu)
-        if pcpu in self.siblings and self.needs_whole(option):
+    def take(self, option: Option, pcpu: int) -> None:
+        """Put a vCPU on a pCPU."""
+        if self.opens(option, pcpu):
+            self.cores[pcpu] = self._free_alone(option, pcpu)
             self.whole.add(pcpu)
             for sibling in self.siblings[pcpu]:
                 self.cores[sibling] = 0.0
-        self.cores[pcpu] -= self.bookable(share)
-        return share
+        self.cores[pcpu] -= self.bookable(self.share(option, pcpu))
 
-    def alike(self) -> dict[int, tuple[object, ...]]:
-        """A value for each pCPU; pCPUs with equal values can take the same vCPUs."""
-        left = {p: round(cores, 9) for p, cores in self.cores.items()}
+    def _free_alone(self, option: Option, pcpu: int) -> float:
+        """What is free on a pCPU once its siblings are idle: what is there takes less of it."""
+        return self.usable - (self.usable - self.cores[pcpu]) * option.alone / option.shared
+
+    def alike(self, kinds: Mapping[int, tuple[bool, ...]]) -> dict[int, tuple[object, ...]]:
+        """A value for each pCPU, equal if they can take the same vCPUs; ``kinds``: if they may."""
+        left = {p: (kinds[p], round(cores, 9)) for p, cores in self.cores.items()}
         return {
-            p: (cores, p in self.whole, *sorted(left[s] for s in self.siblings.get(p, ())))
+            p: (here, p in self.whole, *sorted(left[s] for s in self.siblings.get(p, ())))
             if self.siblings
-            else (cores,)
-            for p, cores in left.items()
+            else here
+            for p, here in left.items()
         }
 
 

@@ -10,13 +10,14 @@ other bookings.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import FreeCores, Option
@@ -37,8 +38,8 @@ class Demand(Struct, frozen=True):
     A booking says what a vCPU may use; a demand adds where, and what it has there now.
     ``refcores``: what it books; for a booking in Ips, ``least_refcores``. ``allowed``: the pCPUs
     that Nova and libvirt permit. ``core_type``: the type its flavor requires. ``current``: the core
-    type its affinity lies in now; ``pcpu``: the pCPU, if its affinity is a single one.
-    ``admitted``: it has been placed before, and no later demand may take that capacity.
+    type its affinity lies in now. ``admitted``: it has been placed before, and no later demand may
+    take that capacity.
     """
 
     key: Hashable
@@ -46,7 +47,6 @@ class Demand(Struct, frozen=True):
     allowed: frozenset[int]
     core_type: str | None = None
     current: str | None = None
-    pcpu: int | None = None
     admitted: bool = False
     coefficients: Mapping[str, float] = _NOTHING
     """Its own coefficients by core type; a type that is missing has its usual coefficient."""
@@ -135,50 +135,50 @@ class Packing:
         return self.free.whole
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """A demand with its options in order of preference."""
-
-    demand: Demand
-    options: tuple[Option, ...]
-
-    def places(self, free: FreeCores) -> Iterator[tuple[int, Option]]:
-        """pCPUs that can hold it: its own first, then the fullest, then those of used cores."""
-        own, cores = self.demand.pcpu, free.cores
-        for option in self.options:
-            if not free.siblings:
-                enough = free.bookable(option.alone) - TOLERANCE
-                pcpus = [p for p in option.pcpus if cores[p] >= enough]
-                pcpus.sort(key=lambda p: (p != own, cores[p], p))
-            else:
-                pcpus = [p for p in option.pcpus if free.fits(option, p)]
-                pcpus.sort(key=lambda p: (p != own, cores[p], free.core_is_empty(p), p))
-            for pcpu in pcpus:
-                yield pcpu, option
+def _option(demand: Demand, core_type: CoreType, pcpus: frozenset[int]) -> Option | None:
+    """What a demand takes of one of these pCPUs of a core type; ``None`` if it may not be there."""
+    need = need_cores(demand, core_type)
+    if need is None or need > 1.0 + TOLERANCE or demand.core_type not in (None, core_type.name):
+        return None
+    return Option(need, shared_cores(need, core_type), pcpus) if pcpus else None
 
 
-def _item(demand: Demand, topology: Topology, *, stay: bool = False) -> _Item:
+def _options(demand: Demand, topology: Topology, *, stay: bool = False) -> list[Option]:
     """The current core type first (with ``stay``: alone), then the others, slowest first."""
-    options = []
+    options: list[Option] = []
     for core_type in topology.core_types:
-        if demand.core_type not in (None, core_type.name):
-            continue
-        need = need_cores(demand, core_type)
         pcpus = demand.allowed & topology.pcpus_of(core_type.name)
-        if need is None or need > 1.0 + TOLERANCE or not pcpus:
+        if (option := _option(demand, core_type, pcpus)) is None:
             continue
-        option = Option(need, shared_cores(need, core_type), pcpus)
         if core_type.name != demand.current:
             options.append(option)
         elif stay:
-            return _Item(demand, (option,))
+            return [option]
         else:
             options.insert(0, option)
-    return _Item(demand, tuple(options))
+    return options
+
+
+def _places(
+    demand: Demand, options: Iterable[Option], free: FreeCores
+) -> Iterator[tuple[int, Option]]:
+    """pCPUs that can hold it: its own first, then shared cores, the fullest, and used cores."""
+    own, cores, siblings = demand.packed, free.cores, free.siblings.get
+    for option in options:
+        if not free.siblings:
+            enough = free.bookable(option.alone) - TOLERANCE
+            pcpus = [p for p in option.pcpus if cores[p] >= enough]
+            pcpus.sort(key=lambda p: (p != own, cores[p], p))
+        else:
+            opens, unbooked = partial(free.opens, option), free.unbooked
+            pcpus = [p for p in option.pcpus if free.fits(option, p)]
+            pcpus.sort(key=lambda p: (p != own, opens(p), cores[p], unbooked(siblings(p, ())), p))
+        for pcpu in pcpus:
+            yield pcpu, option
 
 
 def _reason(demand: Demand, topology: Topology) -> str:
-    if _item(demand, topology).options:
+    if _options(demand, topology):
         return f"no pCPU that it may use has {demand.amount} free"
     if not any(topology.type_of(p) for p in demand.allowed):
         return "none of the pCPUs it may use is online"
@@ -187,42 +187,52 @@ def _reason(demand: Demand, topology: Topology) -> str:
     return f"no core type that it may use can give {demand.amount} per vCPU"
 
 
-def _hardest_first(item: _Item) -> tuple[Any, ...]:
+def _hardest_first(demand: Demand) -> tuple[Any, ...]:
+    return len(demand.allowed), *_largest_first(demand)
+
+
+def _largest_first(demand: Demand) -> tuple[Any, ...]:
     # Among equals, newcomers come last. The scheduler packs a newcomer before it has a name, so
     # names must not decide between a newcomer and the rest.
-    demand = item.demand
-    return len(demand.allowed), -demand.refcores, demand.current is None, str(demand.key)
+    return -demand.refcores, demand.current is None, str(demand.key)
 
 
-def _kept_first(item: _Item) -> tuple[Any, ...]:
-    return item.demand.pcpu is None, item.demand.current is None, *_hardest_first(item)
-
-
-def _first_fit(items: Iterable[_Item], topology: Topology, base: Packing) -> Packing:
-    """Add items to ``base`` one by one, each to its preferred place."""
-    made = Packing(base.free.copy(), dict(base.placed), dict(base.needs), dict(base.unplaced))
-    for item in items:
-        if (place := next(item.places(made.free), None)) is None:
-            made.unplaced[item.demand.key] = _reason(item.demand, topology)
+def place(
+    demands: Iterable[Demand],
+    topology: Topology,
+    free: FreeCores,
+    order: Callable[[Demand], tuple[Any, ...]] = _hardest_first,
+    *,
+    stay: bool = False,
+) -> Packing:
+    """Put vCPUs one by one beside what has been placed already; ``free`` stays as it is."""
+    made = Packing(free.copy())
+    for demand in sorted(demands, key=order):
+        options = _options(demand, topology, stay=stay)
+        found = next(_places(demand, options, made.free), None)
+        if found is None:
+            made.unplaced[demand.key] = _reason(demand, topology)
         else:
-            key, (pcpu, option) = item.demand.key, place
-            made.placed[key], made.needs[key] = pcpu, made.free.take(option, pcpu)
+            made.placed[demand.key], option = found
+            made.free.take(option, found[0])
     return made
 
 
-def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> Packing | None:
-    """Place all items by depth-first search; ``None`` if impossible or beyond the search limit.
+def _search(
+    items: Sequence[tuple[Demand, list[Option]]], topology: Topology, empty: FreeCores
+) -> Packing | None:
+    """Place all of them by depth-first search; ``None`` if impossible or beyond the search limit.
 
     Of pCPUs with equal free capacity that are options of the same vCPUs, only one is tried. A state
     that failed is not entered again.
     """
-    cores = empty.cores
-    worth = sum((t.coefficient or 0.0) * cores[p] for p in cores if (t := topology.type_of(p)))
-    needed = sum(item.demand.refcores for item in items)
+    # Without the reserve: alone on a pCPU, a vCPU may book that too.
+    worth = sum(t.coefficient or 0.0 for p in empty.cores if (t := topology.type_of(p)))
+    needed = sum(demand.refcores for demand, _ in items)
     if len(items) > SEARCH_ITEMS_MAX or needed > worth + TOLERANCE * len(items):
         return None
-    groups = {option.pcpus for item in items for option in item.options}
-    kind = {p: tuple(p in group for group in groups) for p in cores}
+    groups = {option.pcpus for _, options in items for option in options}
+    kinds = {p: tuple(p in group for group in groups) for p in empty.cores}
     dead_ends: set[object] = set()
     steps = len(items) + SEARCH_STEPS_MAX
 
@@ -230,21 +240,20 @@ def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> Pac
         nonlocal steps
         if at == len(items):
             return Packing(free)
-        like = {p: (kind[p], alike) for p, alike in free.alike().items()}
+        like = free.alike(kinds)
         state = (at, tuple(sorted(like.values())))
         steps -= 1
         if steps < 0 or state in dead_ends:
             return None
         tried = set()
-        for pcpu, option in list(items[at].places(free)):
+        for pcpu, option in list(_places(*items[at], free)):
             if like[pcpu] in tried:
                 continue
             tried.add(like[pcpu])
             after = free.copy()
-            need = after.take(option, pcpu)
+            after.take(option, pcpu)
             if (packing := place_from(at + 1, after)) is not None:
-                key = items[at].demand.key
-                packing.placed[key], packing.needs[key] = pcpu, need
+                packing.placed[items[at][0].key] = pcpu
                 return packing
         dead_ends.add(state)
         return None
@@ -252,27 +261,40 @@ def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> Pac
     return place_from(0, empty)
 
 
+def replay(
+    demands: Iterable[Demand], topology: Topology, free: FreeCores
+) -> tuple[Packing, list[Demand]]:
+    """Put vCPUs back onto the pCPUs they were packed onto; ``free`` stays as it is.
+
+    Also gives those that have no place yet, or no longer fit theirs. These are left to ``place``.
+    """
+    made, left = Packing(free.copy()), list[Demand]()
+    for demand in demands:
+        pcpu, option = demand.packed, None
+        if pcpu in demand.allowed and (core_type := topology.type_of(pcpu)) is not None:
+            option = _option(demand, core_type, demand.allowed)
+        if pcpu is None or option is None or not made.free.fits(option, pcpu):
+            left.append(demand)
+        else:
+            made.free.take(option, pcpu)
+            made.placed[demand.key] = pcpu
+    return made, left
+
+
 def _attempts(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> Iterator[Packing]:
-    """Packings to try: first without moves to another core type, then with them."""
-    moving = any(d.current is not None for d in demands)
-    for stay in (True, False) if moving else (False,):
-        items = sorted((_item(d, topology, stay=stay) for d in demands), key=_hardest_first)
-        ordered = sorted(items, key=_kept_first) if stay else items
-        yield _first_fit(ordered, topology, Packing(empty))
-        if stay:
-            # Every vCPU on the pCPU it was last packed onto, and newcomers beside them: this is
-            # what the scheduler tries first.
-            packed = [d if d.packed is None else structs.replace(d, pcpu=d.packed) for d in demands]
-            again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
-            yield _first_fit(again, topology, Packing(empty))
+    """Packings to try: first without moves to another core type, then with them.
+
+    Each time the last packing with the rest beside it, then all of them anew.
+    """
+    replayed, left = replay(demands, topology, empty)
+    for stay, order in ((True, _hardest_first), (False, _largest_first)):
+        made = place(left, topology, replayed.free, order, stay=stay)
+        made.placed.update(replayed.placed)
+        yield made
+        yield place(demands, topology, empty, order, stay=stay)
+        items = [(d, _options(d, topology, stay=stay)) for d in sorted(demands, key=order)]
         if (packing := _search(items, topology, empty)) is not None:
             yield packing
-
-
-def place(demands: Iterable[Demand], topology: Topology, free: FreeCores) -> Packing:
-    """Put vCPUs beside what has been placed already, hardest first; ``free`` stays as it is."""
-    items = sorted((_item(d, topology) for d in demands), key=_hardest_first)
-    return _first_fit(items, topology, Packing(free))
 
 
 def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> Packing:
@@ -283,25 +305,26 @@ def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCore
 
 
 def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
-    """Pack booked vCPUs onto pCPUs; vCPUs change core type only if not all of them fit otherwise.
+    """Pack booked vCPUs onto pCPUs: each where it was packed before, and newcomers beside them.
 
-    If not all fit, admitted demands keep a place, if possible where they are, and the others get
-    what is left. A demand that would not fit an empty host is left unplaced. The result does not
-    depend on the order of ``demands``.
+    vCPUs are packed anew only if not all of them fit otherwise, and change core type only if they
+    do not fit then either. If not all fit, admitted demands keep a place, if possible where they
+    are, and the others get what is left. A demand that would not fit an empty host is left
+    unplaced. The result does not depend on the order of ``demands``.
     """
     empty = free_cores.empty(topology, reserve_ratio)
-    able: list[Demand] = []
-    unable = {}
-    for demand in demands:
-        if next(_item(demand, topology).places(empty), None) is not None:
-            able.append(demand)
-        else:
-            unable[demand.key] = _reason(demand, topology)
+    demands = sorted(demands, key=_hardest_first)
+    able = [d for d in demands if any(_places(d, _options(d, topology), empty))]
     made = _best_attempt(able, topology, empty)
     if made.unplaced:
         base = _best_attempt([d for d in able if d.admitted], topology, empty)
-        others = [_item(d, topology) for d in able if d.key not in base.placed]
-        others.sort(key=lambda item: (not item.demand.admitted, *_hardest_first(item)))
-        made = _first_fit(others, topology, replace(base, unplaced={}))
-    made.unplaced.update(unable)
+        others = [d for d in able if d.key not in base.placed]
+        made = place(others, topology, base.free, lambda d: (not d.admitted, *_hardest_first(d)))
+        made.placed.update(base.placed)
+    for demand in demands:
+        pcpu = made.placed.get(demand.key)
+        if pcpu is None or (core_type := topology.type_of(pcpu)) is None:
+            made.unplaced[demand.key] = _reason(demand, topology)
+        elif (option := _option(demand, core_type, demand.allowed)) is not None:
+            made.needs[demand.key] = made.free.share(option, pcpu)
     return made

@@ -133,8 +133,9 @@ def _demand(
 ) -> Demand | None:
     """What one vCPU demands; ``None`` if it books nothing, or Ips that cannot be converted.
 
-    Before the first packing, a vCPU whose affinity lies within one core type counts as placed,
-    unless its instance has the weight of best effort.
+    Before the first packing, a vCPU whose affinity is a single pCPU counts as packed there, and one
+    whose affinity lies within one core type as placed, unless its instance has the weight of best
+    effort.
     """
     booking, key = instance.booking_of(facts.number), (instance.resource, facts.number)
     refcores, own = booking.refcores, instance.coefficients.get(facts.number, own_coefficients.NONE)
@@ -143,15 +144,18 @@ def _demand(
     if refcores is None:
         return None
     now, packed = topology.only_type(facts.pcpus), before.get(key)
+    admitted = packed is not None
+    if not before:
+        packed = min(facts.pcpus) if len(facts.pcpus) == 1 else None
+        admitted = now is not None and not instance.least_weight
     demand = Demand(
         key=key,
         refcores=refcores,
         allowed=facts.allowed,
         core_type=instance.booking.core_type,
         current=now.name if now else None,
-        pcpu=min(facts.pcpus) if len(facts.pcpus) == 1 else None,
         packed=packed,
-        admitted=packed is not None if before else now is not None and not instance.least_weight,
+        admitted=admitted,
         coefficients=own_coefficients.bounded(own, refcores, topology),
         ips=booking.ips,
     )

@@ -6,14 +6,14 @@ one goes beside them. Only a host whose free capacity is large enough in total b
 packed anew, by ``repacked_fit``, with the agent's own packing.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from amp_nova.admission import free_cores
-from amp_nova.admission.free_cores import FreeCores, Option
-from amp_nova.admission.packing import Demand, need_cores, pack, place, shared_cores
+from amp_nova.admission.free_cores import FreeCores
+from amp_nova.admission.packing import need_cores, pack, place, replay
 from amp_nova.hardware.effective_speed import bookable_refcores, kept_ratio
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType
@@ -72,41 +72,16 @@ def headroom_of(
     topology = report.topology
     everywhere = frozenset(p.id for p in topology.pcpus)
     capacity = sum(bookable_refcores(topology, everywhere).values())
-    left, unplaced, booked = _packed(demands_on(report, without, pending), report)
+    demands = list(demands_on(report, without, pending))
+    booked = sum(map(_least_refcores(report), (d.refcores for d in demands)))
+    packing, unplaced = replay(demands, topology, free_cores.empty(topology, report.reserve_ratio))
     complete = len(unplaced) * len(everywhere) <= SEARCHED_MAX
     if complete:
-        packing = place(unplaced, topology, left)
-        complete, left = packing.complete, packing.free
+        packing = place(unplaced, topology, packing.free)
+        complete = packing.complete
     refcores = (1.0 - report.reserve_ratio) * capacity - booked
-    free = _free_capacity(report, left.cores)
-    return Headroom(report, without, pending, left, free, complete, refcores)
-
-
-def _packed(demands: Iterable[Demand], report: HostReport) -> tuple[FreeCores, list[Demand], float]:
-    """What is free beside the demands that the agent has packed, those that it has not (no more
-    than are sought places), and the least that all of them take, in reference cores."""
-    topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
-    unplaced: list[Demand] = []
-    shared: list[tuple[int, float]] = []
-    booked, least = 0.0, _least_refcores(report)
-    for demand in demands:
-        booked += least(demand.refcores)
-        core_type = None if demand.packed is None else topology.type_of(demand.packed)
-        need = None if core_type is None else need_cores(demand, core_type)
-        if demand.packed is None or core_type is None or need is None:
-            if len(unplaced) * len(topology.pcpus) <= SEARCHED_MAX:
-                unplaced.append(demand)
-            continue
-        option = Option(need, shared_cores(need, core_type), demand.allowed)
-        if free.siblings and not free.needs_whole(option):
-            # Whole cores change what it takes of a thread. Not the option: there may be thousands.
-            shared.append((demand.packed, need))
-        else:
-            free.take(option, demand.packed)
-    for pcpu, need in shared:
-        if (core_type := topology.type_of(pcpu)) is not None:
-            free.take(Option(need, shared_cores(need, core_type), frozenset()), pcpu)
-    return free, unplaced, booked
+    free = _free_capacity(report, packing.free_cores)
+    return Headroom(report, without, pending, packing.free, free, complete, refcores)
 
 
 def _least_refcores(report: HostReport) -> Callable[[float], float]:

@@ -7,24 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.accounting.accounts import Accounts
-from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.publish.host_info import HostInfo, host_report
-from amp_nova.agent.state import bookings
-from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
-from amp_nova.control.entitlement import entitle
-from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.hardware.effective_speed import SMT_MODES, for_admission
-from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
-from amp_nova.profiling.counter_windows import CounterProfile
-from amp_nova.profiling.profiles import ProfileEntry, Profiles
 from amp_nova.scheduling.demands import request_of
 from amp_nova.scheduling.host_fit import fit, headroom_of, quick_fit, quick_fit_of
 from amp_nova.wire.encoding import decode, encode
-from amp_nova.wire.host_report import Origin
-from tests.host_reports import NOW_S
+from tests import packing_hosts
 from tests.hosts import smt_host, topology
+from tests.packing_hosts import PackingHost
 
 FLAVORS = (
     (1, {"amp:pref_core": "0.5"}),
@@ -42,75 +32,6 @@ FLAVORS = (
     (1, {"amp:pref_core": "2"}),
     (1, {"amp:ips": "4G"}),
 )
-
-
-class PackingHost:
-    """A host as its agent packs and reports it, without time or processes."""
-
-    def __init__(self, topology, reserve_ratio):
-        self.topology = topology
-        self.pcpus = frozenset(p.id for p in topology.pcpus)
-        self.info = HostInfo("host1", None, reserve_ratio)
-        self.domains, self.entitlements, self._packed = {}, {}, {}
-        self._sequence = 0
-
-    def add(self, resource, specs, vcpus):
-        """An instance starts."""
-        self.domains[resource] = Domain(resource, resource, vcpus, specs)
-        self._pack()
-
-    def remove(self, resource):
-        """An instance leaves."""
-        del self.domains[resource]
-        self._pack()
-
-    def _readings(self, domain):
-        for index in range(domain.vcpus):
-            before = self.entitlements.get((domain.resource, index))
-            kept = before.pcpus if before and before.pcpus else self.pcpus
-            yield VcpuReading(index, 0, 0, 0, None, kept, self.pcpus)
-
-    def _observation(self):
-        domains = (DomainReading(d, tuple(self._readings(d))) for d in self.domains.values())
-        return Observation(0, self.topology, tuple(domains))
-
-    def _pack(self):
-        seen = self._observation()
-        read = bookings.read({}, seen, adaptive=False)
-        instances = [
-            Instance(
-                d.domain.resource,
-                read[d.domain.resource].booking,
-                tuple(VcpuFacts(v.index, v.pcpus, v.allowed) for v in d.vcpus),
-            )
-            for d in seen.domains
-        ]
-        terms = Terms(self.info.reserve_ratio)
-        packed = pack(instances, self.topology, terms, self._packed)
-        self._packed = packed.pcpus()
-        self.entitlements = entitle(instances, Context(self.topology, terms, packed))
-
-    def unplaced(self):
-        """Booked vCPUs that have no place."""
-        return [
-            key
-            for key, entitlement in self.entitlements.items()
-            if entitlement.booking.kind != "best_effort" and entitlement.home.pcpu is None
-        ]
-
-    def report(self):
-        """The encoded host report."""
-        self._sequence += 1
-        seen = self._observation()
-        entries = {
-            (d.domain.resource, v.index): ProfileEntry("", None, 0, v, CounterProfile(()))
-            for d in seen.domains
-            for v in d.vcpus
-        }
-        read = bookings.read({}, seen, adaptive=False)
-        cycle = Cycle(seen, read, Accounts(), Profiles(entries=entries), self.entitlements)
-        origin = Origin("host1", "boot", self._sequence, NOW_S, float(self._sequence))
-        return encode(host_report(cycle, self.info, origin))
 
 
 @st.composite
@@ -143,15 +64,35 @@ def test_the_filter_passes_a_host_if_and_only_if_the_agent_can_pack_it(host, eve
         if isinstance(event, int):
             if agent.domains:
                 agent.remove(sorted(agent.domains)[event % len(agent.domains)])
+                agent.cycle()
             continue
         vcpus, specs = event
-        headroom = headroom_of(decode(agent.report()))
+        headroom = headroom_of(decode(encode(agent.report())))
         request = request_of(parse(specs, vcpus))
         found = fit(headroom, request)
         assert quick_fit_of(request)(headroom) == quick_fit(headroom, request)
         after = copy.deepcopy(agent)
         name = str(uuid.uuid5(uuid.NAMESPACE_DNS, str(number)))  # in no order
         after.add(name, specs, vcpus)
-        assert (found.refused is None) == (after.unplaced() == []), (specs, found)
+        assert (found.refused is None) == (after.cycle() == []), (specs, found)
         if found.refused is None:
             agent = after
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 4))
+def test_an_admitted_guest_finds_a_place_and_keeps_it(chance, most):
+    """Whatever it may use, whoever comes and goes, and whatever its work turns out to gain.
+
+    If several arrive at a time, the agent does not know in which order the scheduler packed them,
+    and its search may end before it has found a packing.
+    """
+    found = packing_hosts.life(chance, most)
+
+    assert not found["lost"]
+    assert not found["moved"]
+    assert most > 1 or not found["unplaced"]
+
+
+def test_random_hosts_can_be_tried_by_hand():
+    """As with ``--hosts 100000``."""
+    assert packing_hosts.main(["--hosts", "50"]) == 0

@@ -49,8 +49,8 @@ def fits(host, smt, reserve_ratio, placed, wanted):
     """Whether bookings at these places are kept, whoever else runs on the host.
 
     A core is shared by whoever runs there, or it is whole: then one thread has all its bookings,
-    and nothing may run on the others. It is whole if one of its bookings needs that. The reserve
-    stays free, except where one booking needs it and is alone on its pCPU.
+    and nothing may run on the others. It is whole if what is booked on a thread needs that. The
+    reserve stays free, except where one booking needs it and is alone on its pCPU.
     """
     usable = 1.0 - reserve_ratio
     for pcpu in {p.id for p in host.pcpus}:
@@ -62,7 +62,7 @@ def fits(host, smt, reserve_ratio, placed, wanted):
             slowed = 0.0 if smt == "whole_core" else core_type.smt_busy_factor
         if slowed < 1.0:
             shared = core_type.coefficient * slowed
-            needs_whole = any(r > shared * usable + NOISE for r in here)
+            needs_whole = sum(here) > shared * usable + NOISE
             if needs_whole and any(p in siblings for p in placed.values()):
                 return False
             speed = core_type.coefficient if needs_whole else shared

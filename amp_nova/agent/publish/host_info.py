@@ -147,7 +147,7 @@ def unclaimed_refcores(cycle: Cycle) -> Mapping[str, float]:
 def _worth(core_type: CoreType, pcpu: int, free: FreeCores) -> float:
     """What all of a pCPU's time is worth to further bookings, in reference cores."""
     siblings = () if pcpu in free.whole else free.siblings.get(pcpu, ())
-    if free.core_is_empty(pcpu):
+    if free.unbooked((pcpu, *siblings)):
         return thread_of_empty_core(core_type, 1 + len(siblings))
     return effective_speed(core_type, 1.0 if siblings else 0.0) or 0.0
 

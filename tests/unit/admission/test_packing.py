@@ -1,10 +1,12 @@
 """Bin packing of bookings onto pCPUs, and CFS bandwidth limits."""
 
 import pytest
+from msgspec import structs
 
-from amp_nova.admission.packing import Demand, pack
+from amp_nova.admission.free_cores import empty
+from amp_nova.admission.packing import Demand, pack, replay
 from amp_nova.model.bandwidth import bandwidth, period_us
-from tests.hosts import topology
+from tests.hosts import smt_host, topology
 
 SLOW, FAST = frozenset({0, 1}), frozenset({2})
 ALL = SLOW | FAST
@@ -94,6 +96,91 @@ class TestPack:
         packing = pack([demand(i, 0.3, range(120)) for i in range(400)], topology({"s": (120, 1)}))
 
         assert len(packing.placed) == 360
+
+    def test_a_pcpu_whose_sibling_may_not_be_booked_is_unlike_others(self):
+        """A whole core goes there, so that the others keep both threads."""
+        small = [demand(i, 0.7) for i in range(3)]
+
+        packing = pack([*small, demand("whole", 2.0)], smt_host(2, 0.83), 0.05)
+
+        assert packing.complete
+        assert packing.placed["whole"] == 2
+
+    def test_whole_pcpus_may_book_the_reserve(self):
+        """Together, these three book more than the host without its reserve."""
+        wanted = [demand("a", 1.0, {0, 1}), demand("b", 1.0, {1, 2}), demand("c", 1.0, {0, 1})]
+
+        assert pack(wanted, topology({"slow": (3, 1.0)}), 0.2).complete
+
+    def test_a_core_becomes_a_whole_one_around_what_is_there(self):
+        """What is on one of its threads takes less of it then."""
+        packing = pack([demand("a", 0.3, {0}), demand("b", 1.5, {0, 1, 2})], smt_host(1, 0.5))
+
+        assert packing.placed == {"a": 0, "b": 0}
+        assert packing.needs == pytest.approx({"a": 0.15, "b": 0.75})
+
+    def test_what_is_pinned_to_one_thread_may_take_the_whole_core(self):
+        """Beside a busy sibling the thread is worth 0.6, so a neighbour's leaving would cost it."""
+        wanted = [demand(i, 0.25, {0}) for i in range(3)]
+
+        packing = pack(wanted, smt_host(1, 0.3))
+
+        assert packing.complete
+        assert packing.whole == {0}
+
+
+def packed_again(wanted, packing):
+    """The same bookings in the agent's next cycle."""
+    return [
+        structs.replace(d, packed=packing.placed.get(d.key), admitted=d.key in packing.placed)
+        for d in wanted
+    ]
+
+
+class TestReplay:
+    def test_a_small_pinned_guest_does_not_take_a_whole_core_from_an_established_one(self):
+        """It may use few pCPUs, but on a shared thread it would take twice as much."""
+        host, cores = smt_host(2, 0.5), range(4)
+        whole = [demand(f"whole-{i}", 1.5, cores, packed=p) for i, p in enumerate((0, 2))]
+        wanted = [*whole, demand("small", 0.3, {0, 1})]
+
+        first = pack(wanted, host)
+        again = pack(packed_again(wanted, first), host)
+
+        assert first.placed == {"whole-0": 0, "whole-1": 2, "small": 0}
+        assert again.placed == first.placed
+
+    def test_vcpus_stay_although_others_have_left(self):
+        """They could be packed more densely."""
+        wanted = [demand("a", 0.25, packed=0), demand("b", 0.5, packed=1, current="slow")]
+
+        assert pack(wanted, topology()).placed == {"a": 0, "b": 1}
+
+    def test_what_no_longer_fits_its_pcpu_moves(self):
+        """Its need has changed, or it may not be there any more; the others stay."""
+        wanted = [
+            demand("grown", 0.7, packed=0, current="slow"),
+            demand("stays", 0.5, packed=0),
+            demand("pinned", 0.25, {2}, packed=1, current="slow"),
+        ]
+
+        packing, left = replay(wanted[1:], topology(), empty(topology(), 0.0))
+
+        assert packing.placed == {"stays": 0}
+        assert [d.key for d in left] == ["pinned"]
+        assert pack(wanted, topology()).complete
+
+    def test_the_established_keep_their_places_if_not_all_fit(self):
+        """Also where only the order of packing makes them fit."""
+        wanted = [
+            demand("small", 0.3, {0, 1}, packed=0, admitted=True),
+            demand("whole", 1.5, range(4), packed=0, admitted=True),
+            demand("late", 2.0, {0, 1}),
+        ]
+
+        packing = pack(wanted, smt_host(1, 0.5))
+
+        assert packing.placed == {"small": 0, "whole": 0}
 
 
 class TestStay:
