@@ -19,6 +19,7 @@ from amp_nova.nova_plugins.metrics import Refusals
 from amp_nova.scheduling import host_fit, report_order
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import (
+    NovaInstance,
     NovaInstances,
     Pending,
     PendingByUuid,
@@ -185,12 +186,17 @@ class HostStates:
 
     def follow(self, instances: NovaInstances, began_s: float, cells: Iterable[str] = ()) -> None:
         """Take what Nova has, read since ``began_s``; of these ``cells`` also all that arrives."""
-        there = {node for nova in instances.values() if nova is not None for node in nova.needs}
+        there: dict[str, dict[str, NovaInstance | None]] = {}
+        for resource, nova in instances.items():
+            for node in nova.needs if nova is not None else ():
+                there.setdefault(node, {})[resource] = nova
         with self._lock:
             for node, entry in self._entries.items():
                 if not entry.pending and node not in there:
                     continue
-                kept = after_nova(node, entry.report, entry.pending, instances, began_s)
+                known = {r: instances[r] for r in entry.pending if r in instances}
+                about = known | there.get(node, {})
+                kept = after_nova(node, entry.report, entry.pending, about, began_s)
                 if kept != entry.pending:
                     self._replace(node, kept)
             unsettled = {r for r, nova in instances.items() if nova is None or not nova.settled}

@@ -14,6 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import nova.context
@@ -21,6 +22,7 @@ import nova.objects
 from nova.compute import task_states, vm_states
 from nova.exception import BuildRequestNotFound, FlavorNotFound, InstanceMappingNotFound
 from nova.scheduler.client.report import report_client_singleton
+from oslo_utils import timeutils
 
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import Booking, examine
@@ -34,6 +36,8 @@ ANSWER_S = 5.0
 """How long to wait for a cell's answer."""
 REREAD_S = 10.0
 """Least time between two looks for a host that Placement did not have."""
+MARGIN_S = 60.0
+"""How much later than in Nova's records a change may be in a report: a cycle, and wrong clocks."""
 VERSION = "1.18"
 """The first in which Placement's list of providers can be restricted to those with a trait."""
 RESIZING = {
@@ -177,12 +181,17 @@ class Cells:
 
 
 def find(
-    cells: Cells, placement: Placement, pending: Collection[str], arriving: bool
+    cells: Cells,
+    placement: Placement,
+    pending: Collection[str],
+    arriving: bool,
+    report_age_s: float,
 ) -> tuple[NovaInstances, frozenset[str]]:
     """The instances that are ``pending``, with ``arriving`` also all that arrive on a host.
 
-    The second value is the UUIDs of the cells that answered. Instances of others are left out.
-    Raises what Nova's API database and the client of Placement raise.
+    And those that arrived lately, because a report may be ``report_age_s`` old. The second value is
+    the UUIDs of the cells that answered. Instances of others are left out. Raises what Nova's API
+    database and the client of Placement raise.
     """
     admin = nova.context.get_admin_context()
     instances: dict[str, NovaInstance | None] = dict.fromkeys(pending)
@@ -200,7 +209,9 @@ def find(
             nodes = placement.nodes_of(each.instance_uuid)
             instances[each.instance_uuid] = NovaInstance(dict.fromkeys(nodes, (need,)), busy=True)
     asked = nova.objects.CellMappingList.get_all(admin) if arriving else mappings.values()
-    question = functools.partial(_in_cell, placement, in_cell, pending, arriving)
+    lately = timeutils.utcnow(with_timezone=True) - timedelta(seconds=report_age_s + MARGIN_S)
+    since = lately if arriving else None
+    question = functools.partial(_in_cell, placement, in_cell, pending, since)
     answers = cells.query(asked, question)
     for cell in in_cell.keys() - answers.keys():
         for uuid in in_cell[cell]:
@@ -225,15 +236,16 @@ def _in_cell(
     placement: Placement,
     in_cell: Mapping[str, list[str]],
     pending: Collection[str],
-    arriving: bool,
+    since: datetime | None,
     context: Any,
     cell: str,
 ) -> dict[str, NovaInstance]:
     """What one cell has of what ``find`` looks for."""
     there = nova.objects.InstanceList.get_by_filters
     found = {}
-    if arriving:
-        for filters in ({"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}):
+    if since is not None:
+        arriving = {"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}
+        for filters in (*arriving, {"changes-since": since}):
             for each in there(context, {"deleted": False, **filters}, expected_attrs=["flavor"]):
                 if each.uuid not in pending and each.uuid not in found:
                     found[each.uuid] = _arriving(context, each, placement)

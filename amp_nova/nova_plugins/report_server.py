@@ -123,7 +123,8 @@ class ReportServer:
         """
         began_s, cpu_s = time.monotonic(), self._cells.cpu_s + time.thread_time()
         pending = self.states.pending() if arriving else self.states.unsettled()
-        found, cells = nova_records.find(self._cells, self._placement, pending, arriving)
+        age_s = CONF.amp_scheduler.stale_after_s
+        found, cells = nova_records.find(self._cells, self._placement, pending, arriving, age_s)
         self.states.follow(found, began_s, cells if arriving else ())
         return (self._cells.cpu_s + time.thread_time() - cpu_s) / max(1, len(cells))
 

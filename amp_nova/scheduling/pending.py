@@ -111,9 +111,11 @@ def after_nova(
         kept[resource] = each
     for resource, nova in instances.items():
         # Nobody decided: a host given as az:host, or a decision from before the scheduler started.
-        if nova is None or not nova.busy or resource in pending or not nova.needs.get(node):
+        if nova is None or resource in pending or not nova.needs.get(node):
             continue
         need = max(nova.needs[node], key=lambda each: _refcores(each, report))
+        if not need.vcpus:
+            continue
         there = report.by_uuid.get(resource)
         if there is None or _refcores(there, report) < _refcores(need, report):
             kept[resource] = Pending(need, began_s)
