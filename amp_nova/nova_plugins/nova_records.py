@@ -14,7 +14,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import nova.context
@@ -22,7 +23,6 @@ import nova.objects
 from nova.compute import task_states, vm_states
 from nova.exception import BuildRequestNotFound, FlavorNotFound, InstanceMappingNotFound
 from nova.scheduler.client.report import report_client_singleton
-from oslo_utils import timeutils
 
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import Booking, examine
@@ -36,8 +36,6 @@ ANSWER_S = 5.0
 """How long to wait for a cell's answer."""
 REREAD_S = 10.0
 """Least time between two looks for a host that Placement did not have."""
-MARGIN_S = 60.0
-"""How much later than in Nova's records a change may be in a report: a cycle, and wrong clocks."""
 VERSION = "1.18"
 """The first in which Placement's list of providers can be restricted to those with a trait."""
 RESIZING = {
@@ -181,17 +179,13 @@ class Cells:
 
 
 def find(
-    cells: Cells,
-    placement: Placement,
-    pending: Collection[str],
-    arriving: bool,
-    report_age_s: float,
+    cells: Cells, placement: Placement, pending: Collection[str], since: datetime | None
 ) -> tuple[NovaInstances, frozenset[str]]:
-    """The instances that are ``pending``, with ``arriving`` also all that arrive on a host.
+    """The instances that are ``pending``, unless ``since`` is ``None`` also all that arrive.
 
-    And those that arrived lately, because a report may be ``report_age_s`` old. The second value is
-    the UUIDs of the cells that answered. Instances of others are left out. Raises what Nova's API
-    database and the client of Placement raise.
+    And those that were changed since then: a report may be as old. The second value is the UUIDs of
+    the cells that answered. Instances of others are left out. Raises what Nova's API database and
+    the client of Placement raise.
     """
     admin = nova.context.get_admin_context()
     instances: dict[str, NovaInstance | None] = dict.fromkeys(pending)
@@ -203,16 +197,15 @@ def find(
         else:
             mappings[each.cell_mapping.uuid] = each.cell_mapping
             in_cell.setdefault(each.cell_mapping.uuid, []).append(each.instance_uuid)
-    for each in nova.objects.BuildRequestList.get_all(admin) if arriving else ():
-        need = _request(each.instance.flavor)
-        if need.vcpus and each.instance_uuid not in pending:
-            nodes = placement.nodes_of(each.instance_uuid)
-            instances[each.instance_uuid] = NovaInstance(dict.fromkeys(nodes, (need,)), busy=True)
-    asked = nova.objects.CellMappingList.get_all(admin) if arriving else mappings.values()
-    lately = timeutils.utcnow(with_timezone=True) - timedelta(seconds=report_age_s + MARGIN_S)
-    since = lately if arriving else None
-    question = functools.partial(_in_cell, placement, in_cell, pending, since)
-    answers = cells.query(asked, question)
+    asked = mappings.values()
+    if since is not None:
+        asked = nova.objects.CellMappingList.get_all(admin)
+        for each in nova.objects.BuildRequestList.get_all(admin):
+            need = _request(each.instance.flavor)
+            if need.vcpus and each.instance_uuid not in pending:
+                needs = dict.fromkeys(placement.nodes_of(each.instance_uuid), (need,))
+                instances[each.instance_uuid] = NovaInstance(needs, busy=True)
+    answers = cells.query(asked, _Question(placement, in_cell, pending, since))
     for cell in in_cell.keys() - answers.keys():
         for uuid in in_cell[cell]:
             del instances[uuid]
@@ -232,29 +225,30 @@ def _unscheduled(context: Any, uuid: str) -> NovaInstance | None:
     return None
 
 
-def _in_cell(
-    placement: Placement,
-    in_cell: Mapping[str, list[str]],
-    pending: Collection[str],
-    since: datetime | None,
-    context: Any,
-    cell: str,
-) -> dict[str, NovaInstance]:
-    """What one cell has of what ``find`` looks for."""
-    there = nova.objects.InstanceList.get_by_filters
-    found = {}
-    if since is not None:
-        arriving = {"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}
-        for filters in (*arriving, {"changes-since": since}):
-            for each in there(context, {"deleted": False, **filters}, expected_attrs=["flavor"]):
-                if each.uuid not in pending and each.uuid not in found:
-                    found[each.uuid] = _arriving(context, each, placement)
-    if cell in in_cell:
-        # Not their flavors, which take most of the time: what they book was decided.
-        wanted = {"deleted": False, "soft_deleted": True, "uuid": in_cell[cell]}
-        for each in there(context, wanted, expected_attrs=[]):
-            found[each.uuid] = NovaInstance({each.node: ()}, *_progress(each))
-    return found
+@dataclass(frozen=True)
+class _Question:
+    """What ``find`` asks each cell; ``in_cell``: the pending instances that it has."""
+
+    placement: Placement
+    in_cell: Mapping[str, list[str]]
+    pending: Collection[str]
+    since: datetime | None
+
+    def __call__(self, context: Any, cell: str) -> dict[str, NovaInstance]:
+        there = nova.objects.InstanceList.get_by_filters
+        found = {}
+        if self.since is not None:
+            arriving = {"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}
+            for which in (*arriving, {"changes-since": self.since}):
+                for each in there(context, {"deleted": False, **which}, expected_attrs=["flavor"]):
+                    if each.uuid not in self.pending and each.uuid not in found:
+                        found[each.uuid] = _arriving(context, each, self.placement)
+        if cell in self.in_cell:
+            # Not their flavors, which take most of the time: what they book was decided.
+            wanted = {"deleted": False, "soft_deleted": True, "uuid": self.in_cell[cell]}
+            for each in there(context, wanted, expected_attrs=[]):
+                found[each.uuid] = NovaInstance({each.node: ()}, *_progress(each))
+        return found
 
 
 def _progress(instance: Any) -> tuple[bool, bool]:

@@ -10,12 +10,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import nova.conf
 import nova.rpc
 import oslo_messaging as messaging
+from oslo_utils import timeutils
 
 from amp_nova.nova_plugins import metrics, nova_records, options
 from amp_nova.nova_plugins.decisions import Decisions
@@ -37,6 +39,8 @@ FOLLOW_UP_S = 2.0
 """Least time between two looks while an instance is pending."""
 IDLE_S = 30.0
 """Time between two looks for instances that arrive without having been heard of: ``az:host``."""
+MARGIN_S = 60.0
+"""How much later than in Nova's records a change may be in a report: a cycle, and wrong clocks."""
 CPU_RATIO = 0.001
 """What looking takes of a core at most, for each cell."""
 
@@ -116,15 +120,18 @@ class ReportServer:
         for server in self._servers:
             server.stop()
 
-    def look(self, arriving: bool = True) -> float:
+    def follow_up(self, arriving: bool = True) -> float:
         """Take once what Nova's records have, as in ``nova_records.find``, and raise what it does.
 
         Returns the CPU time that it took for each cell.
         """
         began_s, cpu_s = time.monotonic(), self._cells.cpu_s + time.thread_time()
-        pending = self.states.pending() if arriving else self.states.unsettled()
-        age_s = CONF.amp_scheduler.stale_after_s
-        found, cells = nova_records.find(self._cells, self._placement, pending, arriving, age_s)
+        pending, since = self.states.unsettled(), None
+        if arriving:
+            age_s = CONF.amp_scheduler.stale_after_s + MARGIN_S
+            since = timeutils.utcnow(with_timezone=True) - timedelta(seconds=age_s)
+            pending = self.states.pending()
+        found, cells = nova_records.find(self._cells, self._placement, pending, since)
         self.states.follow(found, began_s, cells if arriving else ())
         return (self._cells.cpu_s + time.thread_time() - cpu_s) / max(1, len(cells))
 
@@ -144,7 +151,7 @@ class ReportServer:
             if not arriving and not self.states.unsettled():
                 continue
             try:
-                cost_s = self.look(arriving)
+                cost_s = self.follow_up(arriving)
                 failing, looked_s = False, now_s if arriving else looked_s
                 pause_s = max(FOLLOW_UP_S, min(cost_s / CPU_RATIO, IDLE_S))
             except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises

@@ -52,7 +52,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         unused = "nova.tests.fixtures.DefaultFlavorsFixture"
         self.useFixture(fixtures.MonkeyPatch(unused, fixtures.Fixture))
         # Nova's fixtures have one lock for all cells, in which a thread that reads them deadlocks
-        # with other services; ``look`` does what it would.
+        # with other services; ``follow_up`` does what it would.
         for name in ("FIRST_LOOK_S", "FOLLOW_UP_S"):
             pause_s = f"amp_nova.nova_plugins.report_server.{name}"
             self.useFixture(fixtures.MonkeyPatch(pause_s, 3600.0))
@@ -119,7 +119,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
                 self.wait_until(
                     lambda w=worker, n=name: w.states.entry(n) is not None, f"{name} answers"
                 )
-            worker.look()
+            worker.follow_up()
 
     def cycle(self, *names):
         """A control cycle on these hosts, or on all; waits until all workers have the reports.
@@ -138,7 +138,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
                     f"the scheduler has the report of {name}",
                 )
         for worker in self.workers:
-            worker.look()
+            worker.follow_up()
 
     @staticmethod
     def wait_until(condition, what):

@@ -37,7 +37,7 @@ class RecordsCostTest(CloudTestCase):
     def look(self, **how):
         """The statements of one look into Nova's records."""
         with self.statements() as counts:
-            cost_s = report_server.shared().look(**how)
+            cost_s = report_server.shared().follow_up(**how)
         print(f"{dict(counts)}: {1e3 * cost_s:.1f} ms for each cell")
         return counts
 

@@ -28,7 +28,7 @@ class ReservationsTestCase(CloudTestCase):
 
     def follow_up(self):
         """Read how pending decisions ended, as the scheduler does every two seconds."""
-        report_server.shared().look()
+        report_server.shared().follow_up()
 
     def pending(self, host):
         """The instances pending on a host."""

@@ -73,7 +73,7 @@ class EfficiencyTest(WeighingTestCase):
         servers = []
         for _ in range(5):
             servers.append(self.boot(flavor))
-            report_server.shared().look()  # the alternates of the build are over
+            report_server.shared().follow_up()  # the alternates of the build are over
 
         hosts = sorted(self.host_of(server) for server in servers)
         assert hosts == ["even"] * 4 + ["hybrid"]
