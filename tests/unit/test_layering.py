@@ -149,7 +149,7 @@ CALLED_BY = {
 }
 
 # Rule 4: sizes, in lines that are not blank; docstrings of functions do not count.
-FOLDER_MODULES_MAX = 9
+FOLDER_MODULES_MAX = 10
 MODULE_LINES_MAX = 300
 CLASS_LINES_MAX = 200
 FUNCTION_LINES_MAX = 40
