@@ -5,6 +5,7 @@ from unittest import mock
 
 import nova.rpc
 import oslo_messaging
+from fixtures import MonkeyPatch
 
 from amp_nova.nova_plugins import nova_records, report_server
 from amp_nova.nova_plugins.metrics import NOBODY
@@ -58,9 +59,10 @@ class ReportsTest(CloudTestCase):
 
         self.states._entries, self.states._cells = {}, {}
         report_server.shared()._started_s = None  # as in a worker that was just forked
-        with mock.patch.object(report_server, "FIRST_LOOK_S", 0.0):
-            self.boot(self.flavor(pref_core="1"))
-        assert "this worker has just started, and waits for" in self.stdlog.logger.output
+        for name in ("FIRST_LOOK_S", "FOLLOW_UP_S"):
+            self.useFixture(MonkeyPatch(f"amp_nova.nova_plugins.report_server.{name}", 0.2))
+        self.boot(self.flavor(pref_core="1"))
+        assert "this worker has just started: its requests wait" in self.stdlog.logger.output
 
     def test_reports_may_have_a_bus_of_their_own(self):
         """What workers tell each other stays on Nova's, to which agents then need no access."""
