@@ -22,7 +22,8 @@ import oslo_messaging as messaging
 from oslo_utils.eventletutils import is_monkey_patched
 
 from amp_nova.agent.publish.host_reports import MessageBus
-from amp_nova.nova_plugins.host_states import HostStates, Query
+from amp_nova.nova_plugins.host_entry import Query
+from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.nova_plugins.report_server import ReportServer
 from amp_nova.wire.encoding import encode
@@ -120,7 +121,7 @@ class Worker(ReportServer):
 
         self.decisions.receive = remember  # type: ignore[method-assign]
 
-    def look(self, arriving: bool = True) -> float:
+    def follow_up(self, arriving: bool = True) -> float:
         """As if there were nothing."""
         for resource in self.states.pending():
             if time.time() - float(resource) > 30:

@@ -22,7 +22,7 @@ import oslo_messaging as messaging
 from amp_nova.agent.publish.host_reports import MessageBus
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
-from amp_nova.nova_plugins.host_states import Query
+from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.wire.encoding import encode
 from tests.host_reports import host_report, request
@@ -86,6 +86,6 @@ def main(how: str) -> None:
 
 # Also where it is imported by a process that was spawned.
 report_server.Placement = functools.partial(Placement, lambda _path: NODES)
-mock.patch.object(report_server.ReportServer, "look", return_value=0.0).start()
+mock.patch.object(report_server.ReportServer, "follow_up", return_value=0.0).start()
 if __name__ == "__main__":
     main(sys.argv[1])
