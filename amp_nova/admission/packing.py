@@ -28,6 +28,9 @@ from amp_nova.model.topology import CoreType, Topology
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 SEARCH_STEPS_MAX = 200
 """Limit of the search when first fit fails: states beyond one per vCPU. 20 ms on 64 full pCPUs."""
+AGENT_STEPS_MAX = 1000
+"""The same for the agent, which sees guests that arrived together in another order than the
+scheduler packed them, and has to find places for them as well. It packs only what changed."""
 SEARCH_ITEMS_MAX = 300
 """With more vCPUs than this there is no search: first fit is close enough to the optimum."""
 
@@ -219,7 +222,10 @@ def place(
 
 
 def _search(
-    items: Sequence[tuple[Demand, list[Option]]], topology: Topology, empty: FreeCores
+    items: Sequence[tuple[Demand, list[Option]]],
+    topology: Topology,
+    empty: FreeCores,
+    steps_max: int,
 ) -> Packing | None:
     """Place all of them by depth-first search; ``None`` if impossible or beyond the search limit.
 
@@ -234,7 +240,7 @@ def _search(
     groups = {option.pcpus for _, options in items for option in options}
     kinds = {p: tuple(p in group for group in groups) for p in empty.cores}
     dead_ends: set[object] = set()
-    steps = len(items) + SEARCH_STEPS_MAX
+    steps = len(items) + steps_max
 
     def place_from(at: int, free: FreeCores) -> Packing | None:
         nonlocal steps
@@ -281,7 +287,9 @@ def replay(
     return made, left
 
 
-def _attempts(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> Iterator[Packing]:
+def _attempts(
+    demands: Sequence[Demand], topology: Topology, empty: FreeCores, steps_max: int
+) -> Iterator[Packing]:
     """Packings to try: first without moves to another core type, then with them.
 
     Each time the last packing with the rest beside it, then all of them anew.
@@ -293,18 +301,25 @@ def _attempts(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -
         yield made
         yield place(demands, topology, empty, order, stay=stay)
         items = [(d, _options(d, topology, stay=stay)) for d in sorted(demands, key=order)]
-        if (packing := _search(items, topology, empty)) is not None:
+        if (packing := _search(items, topology, empty, steps_max)) is not None:
             yield packing
 
 
-def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> Packing:
+def _best_attempt(
+    demands: Sequence[Demand], topology: Topology, empty: FreeCores, steps_max: int
+) -> Packing:
     """The first attempt that places all demands; if none does, the first attempt."""
-    attempts = _attempts(demands, topology, empty)
+    attempts = _attempts(demands, topology, empty, steps_max)
     first = next(attempts)
     return next((made for made in chain([first], attempts) if not made.unplaced), first)
 
 
-def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
+def pack(
+    demands: Iterable[Demand],
+    topology: Topology,
+    reserve_ratio: float = 0.0,
+    steps_max: int = SEARCH_STEPS_MAX,
+) -> Packing:
     """Pack booked vCPUs onto pCPUs: each where it was packed before, and newcomers beside them.
 
     vCPUs are packed anew only if not all of them fit otherwise, and change core type only if they
@@ -315,9 +330,9 @@ def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0
     empty = free_cores.empty(topology, reserve_ratio)
     demands = sorted(demands, key=_hardest_first)
     able = [d for d in demands if any(_places(d, _options(d, topology), empty))]
-    made = _best_attempt(able, topology, empty)
+    made = _best_attempt(able, topology, empty, steps_max)
     if made.unplaced:
-        base = _best_attempt([d for d in able if d.admitted], topology, empty)
+        base = _best_attempt([d for d in able if d.admitted], topology, empty, steps_max)
         others = [d for d in able if d.key not in base.placed]
         made = place(others, topology, base.free, lambda d: (not d.admitted, *_hardest_first(d)))
         made.placed.update(base.placed)

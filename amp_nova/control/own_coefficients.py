@@ -43,12 +43,11 @@ def pack(
     own: dict[Hashable, Mapping[str, float]] = {
         d.key: d.coefficients for d in demands if d.coefficients
     }
-    packing = packing_.pack(demands, topology, reserve_ratio)
+    packing = packing_.pack(demands, topology, reserve_ratio, packing_.AGENT_STEPS_MAX)
     if packing.complete or not own:
         return packing, own
-    packing = packing_.pack(
-        [structs.replace(d, coefficients=NONE) for d in demands], topology, reserve_ratio
-    )
+    admitted = [structs.replace(d, coefficients=NONE) for d in demands]
+    packing = packing_.pack(admitted, topology, reserve_ratio, packing_.AGENT_STEPS_MAX)
     there = {k: t for k, p in packing.placed.items() if (t := topology.type_of(p)) is not None}
     for part in PARTS:
         eased = {
