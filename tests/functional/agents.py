@@ -16,6 +16,7 @@ from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.agent.publish.host_reports import MessageBus, Publisher
 from amp_nova.control.context import Terms
+from amp_nova.model.topology import Topology
 from amp_nova.wire.host_report import Origin
 from tests import hosts
 
@@ -40,12 +41,20 @@ def _is_moving(instance):
     return instance.vm_state == "resized" or instance.task_state is not None
 
 
+def _is_of(domain, flavor):
+    """Whether a domain was started with this flavor."""
+    return domain is not None and (domain.specs, domain.vcpus) == (flavor.extra_specs, flavor.vcpus)
+
+
 class Agent:
-    """The agent of one compute service's host; ``types`` as in ``tests.hosts.topology``."""
+    """The agent of one compute service's host.
+
+    ``types``: as in ``tests.hosts.topology``, or a topology.
+    """
 
     def __init__(self, compute, types=None, reserve_ratio=0.0, bookable=None):
         self._compute = compute
-        self.host = hosts.FakeHost(hosts.topology(types))
+        self.host = hosts.FakeHost(types if isinstance(types, Topology) else hosts.topology(types))
         self.loop = Loop(self.host, self.host, Settings(Terms(reserve_ratio)))
         self.info = HostInfo(compute.host, bookable, reserve_ratio)
         bus = MessageBus(nova.rpc.TRANSPORT, compute.host)
@@ -63,31 +72,43 @@ class Agent:
 
     def _run_instances(self):
         """Have the fake host run the instances of Nova's fake driver, and define the others."""
-        running, defined = {}, set()
+        running, stopped, defined = {}, {}, set()
         for uuid, instance in self._instances():
-            here = instance.host == self._compute.host and instance.vm_state not in NOT_RUNNING
+            here = instance.host == self._compute.host
             if here and instance.task_state is None:
-                running[uuid] = instance
-            elif here or instance.host == self._compute.host or _is_moving(instance):
+                (stopped if instance.vm_state in NOT_RUNNING else running)[uuid] = instance
+            elif here or _is_moving(instance):
                 defined.add(uuid)
         for uuid in self.host.domains.keys() - running.keys():
             self.host.stop(uuid)
-        self.host.inactive = [d for d in self.host.inactive if d.resource in defined]
+        inactive = {
+            d.resource: d for d in self.host.inactive if d.resource in defined | stopped.keys()
+        }
+        self.host.inactive = []
+        for uuid, instance in stopped.items():
+            if not _is_of(inactive.get(uuid), instance.flavor):
+                self._start(uuid, instance)
+                self.host.stop(uuid)
+                inactive[uuid] = self.host.inactive.pop()
+        self.host.inactive = list(inactive.values())
         for uuid, instance in running.items():
-            specs = dict(instance.flavor.extra_specs)
             known = self.host.domains.get(uuid)
-            if known is None or known.domain.specs != specs:
-                self.host.domains.pop(uuid, None)
-                bare = {k.removeprefix("amp:"): v for k, v in specs.items() if k[:4] == "amp:"}
-                made = self.host.add(
-                    uuid,
-                    bare,
-                    instance.flavor.vcpus,
-                    self._pinned(instance),
-                    flavor_id=instance.flavor.flavorid,
-                    image=instance.image_ref or "",
-                )
-                made.domain = replace(made.domain, specs=specs)
+            if not _is_of(known and known.domain, instance.flavor):
+                self._start(uuid, instance)
+
+    def _start(self, uuid, instance):
+        """Start the domain of an instance, with the flavor that it has now."""
+        specs = dict(instance.flavor.extra_specs)
+        bare = {k.removeprefix("amp:"): v for k, v in specs.items() if k[:4] == "amp:"}
+        made = self.host.add(
+            uuid,
+            bare,
+            instance.flavor.vcpus,
+            self._pinned(instance),
+            flavor_id=instance.flavor.flavorid,
+            image=instance.image_ref or "",
+        )
+        made.domain = replace(made.domain, specs=specs)
 
     def _instances(self):
         """What the cell of the compute service says of the instances of its driver."""
@@ -114,9 +135,13 @@ class Agent:
         self.host.wait(1.0)
         return host_report(self.loop.cycle(), self.info, Origin("host", "boot", 0, 0.0, 0.0))
 
+    def report(self):
+        """Its report of the last cycle."""
+        return host_report(self.last, self.info, Origin("host", "boot", 0, 0.0, 0.0))
+
     def reported(self):
         """The instances that its report of the last cycle has."""
-        return set(host_report(self.last, self.info, Origin("host", "boot", 0, 0.0, 0.0)).by_uuid)
+        return set(self.report().by_uuid)
 
     def over_booked(self):
         """Booked vCPUs without a place, by the agent's own packing."""

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from typing import ClassVar
 
 import fixtures
@@ -109,11 +110,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
 
         ``workers``: which of them; none means all.
         """
-        for worker in workers or self.workers:
-            worker.states._entries, worker.states._settled = {}, frozenset()
-            worker.states._cells = {}
-        for agent in self.agents.values():
-            agent.publisher._request()
+        self.forget_all(*workers)
         for worker in workers or self.workers:
             for name in self.agents:
                 self.wait_until(
@@ -121,24 +118,42 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
                 )
             worker.follow_up()
 
+    def forget_all(self, *workers):
+        """What a worker forgets as it restarts; it asks the agents, but does not look yet."""
+        for worker in workers or self.workers:
+            worker.states._entries, worker.states._settled = {}, frozenset()
+            worker.states._cells = {}
+            worker._started_s = time.monotonic()
+        for agent in self.agents.values():
+            agent.publisher._request()
+
     def cycle(self, *names):
         """A control cycle on these hosts, or on all; waits until all workers have the reports.
 
         Then the workers read from Nova's database how their decisions ended.
         """
         for name in names or self.agents:
-            agent = self.agents[name]
-            agent.cycle()
-            here = agent.reported()
+            self.agents[name].cycle()
+        for name in names or self.agents:
+            here = self.agents[name].report()
             for worker in self.workers:
                 self.wait_until(
-                    lambda w=worker, n=name, h=here: (
-                        (entry := w.states.entry(n)) is not None and set(entry.report.by_uuid) == h
-                    ),
+                    lambda w=worker, n=name, h=here: self.has_report(w, n, h),
                     f"the scheduler has the report of {name}",
                 )
         for worker in self.workers:
             worker.follow_up()
+
+    @staticmethod
+    def has_report(worker, node, report):
+        """Whether a worker knows just the instances in a report, and where they are packed."""
+        if (entry := worker.states.entry(node)) is None:
+            return False
+        there, here = (
+            {i.resource: [(v.pcpu, v.refcores, v.ips) for v in i.vcpus] for i in r.instances}
+            for r in (entry.report, report)
+        )
+        return there == here
 
     @staticmethod
     def wait_until(condition, what):

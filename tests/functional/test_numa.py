@@ -105,6 +105,15 @@ class NumaTest(CloudTestCase):
         self.cycle()
         assert self.agents["host1"].over_booked() == []
 
+    def test_each_of_several_pinned_guests_gets_a_cell(self):
+        """That one request makes; the second is placed beside the first."""
+        flavor = self.numa_flavor(1, "0.6", hw__numa_nodes="1")
+        servers = self.boot_several(4, flavor_id=flavor)
+        for server in servers:
+            self._wait_for_state_change(server, "ACTIVE")
+        self.cycle()
+        assert self.agents["host1"].over_booked() == []
+
     def image(self, **properties):
         """An image with properties."""
         return self.glance.create(

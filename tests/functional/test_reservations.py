@@ -8,12 +8,13 @@ from unittest import mock
 import fixtures
 import nova.context
 from nova import objects
+from nova.compute.manager import ComputeManager
+from nova.conductor.manager import ComputeTaskManager
 from nova.virt import fake
 
 from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.nova_records import Cells
-from amp_nova.nova_plugins.report_server import ReportServer
 from amp_nova.wire.encoding import encode
 from tests.functional.cloud import CloudTestCase
 from tests.host_reports import host_report, request
@@ -40,6 +41,27 @@ class ReservationsTestCase(CloudTestCase):
         self.cycle(host)
         return servers
 
+    def begin_boot(self, flavor, hints=None):
+        """A server that is being built."""
+        body = {"server": self._build_server(flavor_id=flavor, networks="none")}
+        return self.api.post_server(body | ({"os:scheduler_hints": hints} if hints else {}))
+
+    def wait_for_task(self, server, task):
+        """Wait until Nova is at this point with a server."""
+        self.wait_until(
+            lambda: self.api.get_server(server["id"])["OS-EXT-STS:task_state"] == task, task
+        )
+
+    def held(self, name, release):
+        """A function of the compute driver waits before it begins."""
+        real = getattr(fake.FakeDriver, name)
+
+        def waiting(driver, *args, **kwargs):
+            release.wait()
+            return real(driver, *args, **kwargs)
+
+        return mock.patch.object(fake.FakeDriver, name, waiting)
+
     def failing_on(self, host):
         """Building an instance fails on this host."""
         spawn = fake.FakeDriver.spawn
@@ -53,31 +75,71 @@ class ReservationsTestCase(CloudTestCase):
 
 
 class ReservationsTest(ReservationsTestCase):
-    def test_a_retry_on_an_alternate_host_finds_its_capacity(self):
-        """It was reserved when the host was named, since Nova does not ask the filter again."""
-        flavor = self.flavor(pref_core="0.6")
-        self.fill("host2", 1, flavor)
-        started = []
+    def test_a_failed_build_ends_at_once_and_its_capacity_is_free_at_the_next_look(self):
+        """Nova retries nowhere, since no other host was reserved for it."""
+        flavor, tried = self.flavor(vcpus=2, pref_core="1"), []
 
-        def other_boot(driver, context, instance, *args, **kwargs):
-            started.append(instance.uuid)
-            if len(started) == 1:  # while it is being built, another one comes
-                with mock.patch.object(fake.FakeDriver, "spawn", spawn):
-                    started.append(self.boot(flavor)["id"])
-                raise RuntimeError("no space left on device")
-            return spawn(driver, context, instance, *args, **kwargs)
+        def failing(driver, context, instance, *args, **kwargs):
+            tried.append(driver._host)
+            raise RuntimeError("no space left on device")
 
-        spawn = fake.FakeDriver.spawn
-        with mock.patch.object(fake.FakeDriver, "spawn", other_boot):
-            server = self.boot(flavor)
+        with mock.patch.object(fake.FakeDriver, "spawn", failing):
+            self.boot(flavor, state="ERROR")
+            assert len(tried) == 1
+            self.follow_up()
+            assert self.pending("host1") == self.pending("host2") == set()
 
-        assert started[0] == started[-1] == server["id"]
-        assert self.host_of(server) == "host2"
-        assert self.host_of(self.api.get_server(started[1])) == "host1"
-        self.follow_up()
+        servers = [self.boot(flavor) for _ in self.HOSTS]
+        assert {self.host_of(server) for server in servers} == set(self.HOSTS)
         self.cycle()
         assert [a.over_booked() for a in self.agents.values()] == [[], []]
-        assert self.pending("host1") == self.pending("host2") == set()
+
+    def test_a_hung_build_keeps_one_host_only(self):
+        """Its compute node may have died: that is the host whose capacity is in doubt."""
+        release, flavor = threading.Event(), self.flavor(vcpus=2, pref_core="1")
+        self.addCleanup(release.set)
+        with self.held("spawn", release):
+            hung = self.begin_boot(flavor)
+            self.wait_for_task(hung, "spawning")
+            self.follow_up()
+        here = self.host_of(hung)
+        assert {h: self.pending(h) for h in self.HOSTS if self.pending(h)} == {here: {hung["id"]}}
+
+        assert self.host_of(self.boot(flavor)) != here
+        release.set()
+        self._wait_for_state_change(hung, "ACTIVE")
+
+    def test_a_server_that_is_deleted_after_its_conductor_died_gives_its_capacity_back(self):
+        """The conductor had asked for a host, and wrote nothing about it."""
+        flavor = self.flavor(vcpus=2, pref_core="1")
+        schedule, asked = ComputeTaskManager._schedule_instances, threading.Event()
+
+        def dies(manager, *args, **kwargs):
+            schedule(manager, *args, **kwargs)
+            asked.set()
+            raise SystemExit("killed")
+
+        with mock.patch.object(ComputeTaskManager, "_schedule_instances", dies):
+            server = self.begin_boot(flavor)
+            self.wait_until(asked.is_set, "the scheduler's answer")
+        self.follow_up()
+        assert self.pending("host1") | self.pending("host2") == {server["id"]}
+
+        self._delete_server(server)
+        self.follow_up()
+        assert self.pending("host1") | self.pending("host2") == set()
+        for _ in self.HOSTS:
+            self.boot(flavor)
+
+    def test_the_hint_by_which_nova_marks_a_rebuild_gives_a_tenant_nothing(self):
+        """Anyone may send it with a new server."""
+        flavor = self.flavor(vcpus=2, pref_core="1")
+        for host in self.HOSTS:
+            self.fill(host, 1, flavor)
+        server = self.begin_boot(flavor, {"_nova_check_type": "rebuild"})
+        self._wait_for_state_change(server, "ERROR")
+        self.cycle()
+        assert [a.over_booked() for a in self.agents.values()] == [[], []]
 
     def test_a_forced_host_counts_before_its_agent_has_reported_the_guest(self):
         """The filter does not see it; Nova's database has it as soon as the host accepts it."""
@@ -112,6 +174,37 @@ class ReservationsTest(ReservationsTestCase):
         with mock.patch.object(fake.FakeDriver, "spawn", building):
             server = self.boot(flavor)
         assert seen == [(self.host_of(server), {server["id"]})]
+
+    def test_a_worker_that_starts_during_a_build_waits_until_it_knows_of_it(self):
+        """The request that comes first is decided by what Nova's records say."""
+        release, flavor = threading.Event(), self.flavor(vcpus=2, pref_core="1")
+        self.addCleanup(release.set)
+        with self.held("spawn", release):
+            first = self.begin_boot(flavor)
+            self.wait_for_task(first, "spawning")
+        self.forget_all()
+        second = self.begin_boot(flavor)
+        time.sleep(1.0)
+        assert self.api.get_server(second["id"])["OS-EXT-STS:task_state"] == "scheduling"
+
+        self.follow_up()
+        second = self._wait_for_state_change(second, "ACTIVE")
+        assert self.host_of(second) != self.host_of(first)
+        self.boot(flavor, state="ERROR")
+        release.set()
+        self._wait_for_state_change(first, "ACTIVE")
+        self.cycle()
+        assert [a.over_booked() for a in self.agents.values()] == [[], []]
+
+    def test_a_restart_between_the_end_of_a_build_and_its_hosts_report_loses_nothing(self):
+        """Nothing is under way any more, but no report has the guest."""
+        flavor = self.flavor(vcpus=2, pref_core="1")
+        for _ in self.HOSTS:
+            self.boot(flavor)
+        self.restart_scheduler()
+        self.boot(flavor, state="ERROR")
+        self.cycle()
+        self.boot(flavor, state="ERROR")
 
     def test_both_hosts_of_a_resize_keep_their_capacity_until_it_is_confirmed(self):
         """The source, because it may be reverted."""
@@ -152,6 +245,7 @@ class ReservationsTest(ReservationsTestCase):
         # Nova's fixture lets no cell be used while another is.
         self.useFixture(fixtures.MonkeyPatch("nova.context.target_cell", mock.MagicMock()))
         silence, cells, asked = threading.Event(), Cells(), []
+        every = objects.CellMappingList.get_all(nova.context.get_admin_context())
         self.addCleanup(silence.set)
 
         def question(_context, uuid):
@@ -161,40 +255,47 @@ class ReservationsTest(ReservationsTestCase):
             return "here"
 
         with mock.patch("amp_nova.nova_plugins.nova_records.ANSWER_S", 0.5):
-            first = cells.query(question)
+            first = cells.query(every, question)
         with mock.patch("amp_nova.nova_plugins.nova_records.ANSWER_S", 3600.0):
-            assert cells.query(question) == cells.query(question) == first
+            assert cells.query(every, question) == cells.query(every, question) == first
             assert set(first.values()) == {"here"}
             assert asked.count(objects.CellMapping.CELL0_UUID) == 1
             assert self.stdlog.logger.output.count("cannot query the instances of cell") == 1
             silence.set()
-            self.wait_until(lambda: len(cells.query(question)) == len(first) + 1, "it answers")
+            self.wait_until(
+                lambda: len(cells.query(every, question)) == len(first) + 1, "it answers"
+            )
 
     def test_nova_is_asked_rarely_while_nothing_is_pending(self):
-        """Every two seconds only for what is pending; an error is logged once, and retried."""
-        asked = []
+        """Often only for what is pending; an error is logged once, and retried."""
+        asked, broken = [], threading.Event()
 
-        def failing():
-            asked.append(1)
-            raise OSError("no database")
+        def look(arriving):
+            asked.append(arriving)
+            if broken.is_set():
+                raise OSError("no database")
+            return 0.0
 
-        server = ReportServer(HostStates(report_server.CONF))
-        server.follow_up = failing
-        for name, value in (("FOLLOW_UP_S", 0.01), ("IDLE_S", 3600.0)):
+        server = self.worker("alone")
+        server.look = look
+        for name, value in (("FIRST_LOOK_S", 0.01), ("FOLLOW_UP_S", 0.01), ("IDLE_S", 3600.0)):
             self.useFixture(
                 fixtures.MonkeyPatch(f"amp_nova.nova_plugins.report_server.{name}", value)
             )
-        thread = threading.Thread(target=server._follow_up, daemon=True)
+        thread = threading.Thread(target=server._join_workers, daemon=True)
         thread.start()
         self.addCleanup(thread.join)
         self.addCleanup(server.stop)
-        self.wait_until(lambda: asked, "the first look")
-        time.sleep(0.2)
-        assert len(asked) == 1
+        for count in (1, 2):
+            self.wait_until(lambda n=count: len(asked) == n, "a look")
+            time.sleep(0.2)
+            assert asked == [True] * count
+            server.states.accept(encode(host_report()))  # a host that is new to it
 
-        server.states.accept(encode(host_report()))
-        assert server.states.reserve("host1", "a", request(pref_core=1), "tentative")
-        self.wait_until(lambda: len(asked) > 3, "looks while an instance is pending")
+        broken.set()
+        assert server.states.reserve("host1", Query("a", request(pref_core=1)))
+        self.wait_until(lambda: len(asked) > 5, "looks while an instance is pending")
+        assert asked[2:6] == [False] * 4
         assert self.stdlog.logger.output.count("cannot query instances in") == 1
 
     def test_a_suspended_and_a_shelved_instance_keep_their_capacity(self):
@@ -210,6 +311,96 @@ class ReservationsTest(ReservationsTestCase):
         self.restart_scheduler()
 
         self.boot(self.flavor(pref_core="0.1"), state="ERROR")
+
+
+class ManyHostsTest(ReservationsTestCase):
+    """Four hosts of two cores."""
+
+    HOSTS: ClassVar = dict.fromkeys(("host1", "host2", "host3", "host4"), TYPES)
+
+    def test_single_boots_fill_all_cores_while_they_are_being_built(self):
+        """None of them holds capacity on a host where it is not built."""
+        self.flags(instances=-1, cores=-1, ram=-1, group="quota")
+        release, flavor = threading.Event(), self.flavor(pref_core="1")
+        self.addCleanup(release.set)
+        with self.held("spawn", release):
+            servers = [self.begin_boot(flavor) for _ in range(8)]
+            for server in servers:
+                self.wait_for_task(server, "spawning")
+            self.boot(flavor, state="ERROR")
+            release.set()
+            for server in servers:
+                self._wait_for_state_change(server, "ACTIVE")
+        self.cycle()
+        assert [a.over_booked() for a in self.agents.values()] == [[]] * 4
+
+    def test_an_unconfirmed_resize_keeps_its_source_and_its_destination_only(self):
+        """All other hosts are free for other servers."""
+        big = self.flavor(vcpus=2, pref_core="1")
+        (server,) = self.fill("host1", 1, self.flavor(vcpus=2, pref_core="0.6"))
+        server = self._resize_server(server, big)
+        self.cycle()
+        others = {self.host_of(self.boot(big)) for _ in range(2)}
+        assert others == set(self.HOSTS) - {"host1", self.host_of(server)}
+        self.boot(self.flavor(pref_core="0.5"), state="ERROR")
+
+    def test_a_restart_while_a_disk_is_copied_keeps_both_hosts(self):
+        """Of a cold migration, whose guest runs nowhere at that moment."""
+        flavor = self.flavor(vcpus=2, pref_core="1")
+        for host in ("host3", "host4"):
+            self.fill(host, 1, flavor)
+        (server,) = self.fill("host1", 1, flavor)
+        release = threading.Event()
+        self.addCleanup(release.set)
+        with self.held("migrate_disk_and_power_off", release):
+            self.api.post_server_action(server["id"], {"migrate": None})
+            self.wait_for_task(server, "resize_migrating")
+        self.restart_scheduler()
+        self.boot(flavor, state="ERROR")
+
+        release.set()
+        server = self._wait_for_state_change(server, "VERIFY_RESIZE")
+        assert self.host_of(server) == "host2"
+        self.cycle()
+        assert [a.over_booked() for a in self.agents.values()] == [[]] * 4
+
+    def test_a_restart_before_a_resize_has_begun_counts_its_new_size(self):
+        """The destination was chosen; until it begins, the instance has its old flavor alone."""
+        self.flags(allow_resize_to_same_host=True)
+        for host in ("host3", "host4"):
+            self.fill(host, 1, self.flavor(vcpus=2, pref_core="1"))
+        (server,) = self.fill("host1", 1, self.flavor(vcpus=2, pref_core="0.5"))
+        self.fill("host1", 1, self.flavor(pref_core="0.5"))
+        release, prepare = threading.Event(), ComputeManager.prep_resize
+        chosen = threading.Event()
+        self.addCleanup(release.set)
+
+        def waiting(manager, *args, **kwargs):
+            chosen.set()
+            release.wait()
+            return prepare(manager, *args, **kwargs)
+
+        with mock.patch.object(ComputeManager, "prep_resize", waiting):
+            big = self.flavor(vcpus=2, pref_core="0.9")
+            self.api.post_server_action(server["id"], {"resize": {"flavorRef": big}})
+            self.wait_until(chosen.is_set, "the destination")
+        self.restart_scheduler()
+        assert self.boot(self.flavor(vcpus=2, pref_core="0.4"), state="ERROR")
+
+        release.set()
+        server = self._wait_for_state_change(server, "VERIFY_RESIZE")
+        assert self.host_of(server) == "host2"
+
+    def test_servers_are_moved_before_their_agents_have_reported_them(self):
+        """Also those that one request made."""
+        one = self.boot(self.flavor(pref_core="0.5"))
+        several = self.boot_several(2, flavor_id=self.flavor(pref_core="0.6"))
+        for server in (one, *several):
+            source = self._wait_for_state_change(server, "ACTIVE")["OS-EXT-SRV-ATTR:host"]
+            server = self._migrate_server(server)
+            assert self.host_of(server) != source
+        self.cycle()
+        assert [a.over_booked() for a in self.agents.values()] == [[]] * 4
 
 
 class SecondCellTest(ReservationsTestCase):
