@@ -332,7 +332,7 @@ class Walk:
         def at_rest():
             if self._late and time.monotonic() - began_s > 0.3:
                 for worker in self._late:
-                    worker.look()
+                    worker.follow_up()
                 self.learn(self._late)
                 self._late = ()
             return all(
@@ -346,7 +346,7 @@ class Walk:
             0.05,
         )
         for worker in self._late:
-            worker.look()
+            worker.follow_up()
         self.learn(self._late)
         self._late = ()
         if operation.fits is not None and not operation.judged:
@@ -691,7 +691,7 @@ class Walk:
     def look(self, *workers):
         """What workers do every few seconds."""
         for worker in workers:
-            worker.look()
+            worker.follow_up()
         self.learn(workers)
 
     def restart(self, *, wait=True):
