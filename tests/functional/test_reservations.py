@@ -277,7 +277,7 @@ class ReservationsTest(ReservationsTestCase):
             return 0.0
 
         server = self.worker("alone")
-        server.look = look
+        server.follow_up = look
         for name, value in (("FIRST_LOOK_S", 0.01), ("FOLLOW_UP_S", 0.01), ("IDLE_S", 3600.0)):
             self.useFixture(
                 fixtures.MonkeyPatch(f"amp_nova.nova_plugins.report_server.{name}", value)
