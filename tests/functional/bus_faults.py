@@ -27,6 +27,7 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.nova_plugins.report_server import ReportServer
 from amp_nova.wire.encoding import encode
+from amp_nova.wire.host_report import HostReport
 from tests.broker import ADDRESS, Broker
 from tests.host_reports import host_report, request
 from tests.programs import until
@@ -83,6 +84,12 @@ class Reports:
             self.start(self.broker.port)
 
 
+def report(sequence: int) -> HostReport:
+    """What host1 reports now."""
+    uptime_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return host_report(sequence=sequence, time_s=time.time(), uptime_s=uptime_s)
+
+
 class Host:
     """An agent that sends a report every half second, and is asked for reports."""
 
@@ -100,7 +107,7 @@ class Host:
         while True:
             sequence += 1
             with contextlib.suppress(Exception):
-                self._bus.send(encode(host_report(sequence=sequence, time_s=time.time())))
+                self._bus.send(encode(report(sequence)))
             time.sleep(0.5)
 
 
@@ -191,14 +198,14 @@ def main(fault: str, seconds: float, folder: Path) -> None:
     conf([], project="nova", default_config_files=[], default_config_dirs=[])
     nova.rpc.TRANSPORT = messaging.get_rpc_transport(conf, reports.broker.url)
     conf.set_override("transport_url", reports.url, "amp_scheduler")
-    report: dict[str, Any] = {"fault": fault, "eventlet": is_monkey_patched("thread")}
+    seen: dict[str, Any] = {"fault": fault, "eventlet": is_monkey_patched("thread")}
 
     def hold() -> list[dict[str, int]]:
-        seen = []
+        found = []
         for _ in range(4):
             time.sleep(seconds / 4)
-            seen.append(figures(port))
-        return seen
+            found.append(figures(port))
+        return found
 
     try:
         reports.break_(fault)
@@ -206,19 +213,19 @@ def main(fault: str, seconds: float, folder: Path) -> None:
         Host(reports.url)
         for worker in workers:
             worker.start()
-        report["broken at the start"] = hold()
+        seen["broken at the start"] = hold()
         requests = Requests(workers[0])
-        report["after it"] = mended(reports, fault, workers)
+        seen["after it"] = mended(reports, fault, workers)
         time.sleep(seconds / 4)
-        report["before"] = figures(port)
+        seen["before"] = figures(port)
         reports.break_(fault)
-        report["broken"] = hold()
-        report["requests"] = requests.done
-        report["longest_s"] = requests.longest_s
-        report["after that"] = mended(reports, fault, workers)
+        seen["broken"] = hold()
+        seen["requests"] = requests.done
+        seen["longest_s"] = requests.longest_s
+        seen["after that"] = mended(reports, fault, workers)
         time.sleep(seconds / 4)
-        report["after"] = figures(port)
-        print(json.dumps(report, indent=1), flush=True)
+        seen["after"] = figures(port)
+        print(json.dumps(seen, indent=1), flush=True)
     finally:
         reports.broker.stop()
 
