@@ -27,7 +27,7 @@ from tests.programs import until
 SIZES = ((1, 0.15), (1, 0.35), (1, 0.6), (2, 0.6), (1, 1.0), (1, 1.5), (2, 0.35), (1, 2.0))
 """vCPUs of a flavor, and the reference cores that each books."""
 VERBOSE = "AMP_NOVA_WALK_VERBOSE" in os.environ
-FULL_RATIO = 0.85
+FULL_RATIO = 0.7
 """Boots are frequent until so much of the cloud is booked."""
 STEP_S = 90.0
 """How long an operation may take, on a busy machine."""
