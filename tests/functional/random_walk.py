@@ -29,6 +29,8 @@ SIZES = ((1, 0.15), (1, 0.35), (1, 0.6), (2, 0.6), (1, 1.0), (1, 1.5), (2, 0.35)
 VERBOSE = "AMP_NOVA_WALK_VERBOSE" in os.environ
 FULL_RATIO = 0.7
 """Boots are frequent until so much of the cloud is booked."""
+LATE_S = 0.3
+"""How long a request waits at least for a worker that has just started."""
 STEP_S = 90.0
 """How long an operation may take, on a busy machine."""
 AT_REST = {"completed", "confirmed", "reverted", "error", "failed", "done", "finished", "cancelled"}
@@ -261,6 +263,8 @@ class Walk:
         self.say(f"FAULT {text}")
         self.faults.append(text)
         print("\n".join(self.journal[-40:]))
+        log = self.cloud.stdlog.logger.output.splitlines()
+        print("\n".join([line for line in log if "refused" in line][-3:]))
         for host in self.cloud.agents:
             here = {str(g): g.needs[host] for g in self.guests if host in g.needs}
             left = [(str(each.guest), each.size) for each in self.left if each.host == host]
@@ -330,11 +334,8 @@ class Walk:
         began_s = time.monotonic()
 
         def at_rest():
-            if self._late and time.monotonic() - began_s > 0.3:
-                for worker in self._late:
-                    worker.follow_up()
-                self.learn(self._late)
-                self._late = ()
+            if self._late and time.monotonic() - began_s > LATE_S:
+                self.look_late()
             return all(
                 g.uuid in operation.held or self.is_done(operation, g) for g in operation.guests
             )
@@ -345,10 +346,7 @@ class Walk:
             f"the end of {operation}, {[self.show(g) for g in operation.guests]}",
             0.05,
         )
-        for worker in self._late:
-            worker.follow_up()
-        self.learn(self._late)
-        self._late = ()
+        until(self.look_late, STEP_S, "reports for a worker that has just started")
         if operation.fits is not None and not operation.judged:
             self.judge(operation)
         operation.judged = True
@@ -361,6 +359,16 @@ class Walk:
             self.finish(operation)
         self.active = None
         self.check_packing()
+
+    def look_late(self):
+        """What a worker does that has just started: it looks once all hosts have reported."""
+        for worker in self._late:
+            if not all(worker.states.entry(host) for host in self.cloud.agents):
+                return False
+            worker.follow_up()
+        self.learn(self._late)
+        self._late = ()
+        return True
 
     def show(self, guest):
         """What the API says of a guest, ``None`` if it has none."""
