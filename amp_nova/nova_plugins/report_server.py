@@ -84,6 +84,8 @@ class ReportServer:
         self._lock = threading.Lock()
         self._servers: list[Any] = []
         self._cells = Cells()
+        self._refreshing = threading.Lock()
+        self._refreshed_s = 0.0
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -120,17 +122,37 @@ class ReportServer:
         for server in self._servers:
             server.stop()
 
-    def follow_up(self, arriving: bool = True) -> float:
+    def refresh(self) -> bool:
+        """Look what became of all that is pending, before a request is refused because of it.
+
+        Returns whether that was done since this was called, by this or by another request.
+        """
+        called_s = time.monotonic()
+        if not self.states.pending():
+            return False
+        with self._refreshing:
+            if self._refreshed_s < called_s:
+                self._refreshed_s = time.monotonic()
+                try:
+                    self.follow_up(arriving=False, pending=self.states.pending())
+                except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
+                    LOG.warning("cannot query instances in Nova's records: %s", exc)
+                    return False
+        return True
+
+    def follow_up(self, arriving: bool = True, pending: frozenset[str] | None = None) -> float:
         """Take once what Nova's records have, as in ``nova_records.find``, and raise what it does.
 
-        Returns the CPU time that it took for each cell.
+        ``pending``: the instances to look for. Returns the CPU time that it took for each cell.
         """
         began_s, cpu_s = time.monotonic(), self._cells.cpu_s + time.thread_time()
-        pending, since = self.states.unsettled(), None
+        since = None
         if arriving:
             age_s = CONF.amp_scheduler.stale_after_s + MARGIN_S
             since = timeutils.utcnow(with_timezone=True) - timedelta(seconds=age_s)
             pending = self.states.pending()
+        elif pending is None:
+            pending = self.states.unsettled()
         found, cells = nova_records.find(self._cells, self._placement, pending, since)
         self.states.follow(found, began_s, cells if arriving else ())
         return (self._cells.cpu_s + time.thread_time() - cpu_s) / max(1, len(cells))

@@ -57,6 +57,8 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         for name in ("FIRST_LOOK_S", "FOLLOW_UP_S"):
             pause_s = f"amp_nova.nova_plugins.report_server.{name}"
             self.useFixture(fixtures.MonkeyPatch(pause_s, 3600.0))
+        refresh = "amp_nova.nova_plugins.report_server.ReportServer.refresh"
+        self.useFixture(fixtures.MonkeyPatch(refresh, lambda _self: False))
         self.forget()
         self.addCleanup(self.forget)
         self.agents = {}
