@@ -84,12 +84,13 @@ class ReportServer:
         self._lock = threading.Lock()
         self._servers: list[Any] = []
         self._cells = Cells()
-        self._refreshing = threading.Lock()
         self._refreshed_s = 0.0
         self._stopped = threading.Event()
 
     def start(self) -> None:
         """Start listening unless this process already does; returns at once."""
+        if self._started_s is not None:
+            return
         with self._lock:
             if self._started_s is None:
                 self._started_s = time.monotonic()
@@ -130,7 +131,7 @@ class ReportServer:
         called_s = time.monotonic()
         if not self.states.pending():
             return False
-        with self._refreshing:
+        with self._lock:
             if self._refreshed_s < called_s:
                 self._refreshed_s = time.monotonic()
                 try:

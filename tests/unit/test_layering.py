@@ -163,6 +163,7 @@ LARGE = {
     "host/libvirt/hypervisor.py __init__": "independent settings with defaults",
     "model/observation.py Domain": "what libvirt and Nova say of a domain, one for one",
     "probe.py": "one file, because tenants copy it into their servers",
+    "nova_plugins/report_server.py ReportServer": "the parts of a worker, one for one",
     "policies/api.py VcpuView": "the published interface of policies",
     "sim/cores.py Cores": "what a scheduler keeps of its pCPUs and vCPUs",
     "sim/guest.py Behaviour": "the present phase and turn, whose parts every step reads",
