@@ -288,6 +288,9 @@ class Walk:
     def learn(self, workers):
         """These workers have read what Nova has, and the reports before."""
         for each in list(self.left):
+            if each.size in each.guest.needs.get(each.host, ()):
+                self.left.remove(each)  # it has come back
+                continue
             there = self.reported(each.host).get(each.guest.uuid, ())
             shown = [each.size[1]] * each.size[0] == [v for _, v in there]
             if not shown and (each.operation is None or each.operation.finished):
