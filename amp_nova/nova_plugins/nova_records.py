@@ -202,10 +202,10 @@ def find(
         asked = nova.objects.CellMappingList.get_all(admin)
         for each in nova.objects.BuildRequestList.get_all(admin):
             need = _request(each.instance.flavor)
-            if need.vcpus and each.instance_uuid not in pending:
+            if need.vcpus:
                 needs = dict.fromkeys(placement.nodes_of(each.instance_uuid), (need,))
                 instances[each.instance_uuid] = NovaInstance(needs, busy=True)
-    answers = cells.query(asked, _Question(placement, in_cell, pending, since))
+    answers = cells.query(asked, _Question(placement, in_cell, since))
     for cell in in_cell.keys() - answers.keys():
         for uuid in in_cell[cell]:
             del instances[uuid]
@@ -231,7 +231,6 @@ class _Question:
 
     placement: Placement
     in_cell: Mapping[str, list[str]]
-    pending: Collection[str]
     since: datetime | None
 
     def __call__(self, context: Any, cell: str) -> dict[str, NovaInstance]:
@@ -241,13 +240,14 @@ class _Question:
             arriving = {"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}
             for which in (*arriving, {"changes-since": self.since}):
                 for each in there(context, {"deleted": False, **which}, expected_attrs=["flavor"]):
-                    if each.uuid not in self.pending and each.uuid not in found:
+                    if each.uuid not in found:
                         found[each.uuid] = _arriving(context, each, self.placement)
         if cell in self.in_cell:
             # Not their flavors, which take most of the time: what they book was decided.
             wanted = {"deleted": False, "soft_deleted": True, "uuid": self.in_cell[cell]}
             for each in there(context, wanted, expected_attrs=[]):
-                found[each.uuid] = NovaInstance({each.node: ()}, *_progress(each))
+                if each.uuid not in found:
+                    found[each.uuid] = NovaInstance({each.node: ()}, *_progress(each))
         return found
 
 
