@@ -72,9 +72,12 @@ def headroom_of(
     topology = report.topology
     everywhere = frozenset(p.id for p in topology.pcpus)
     capacity = sum(bookable_refcores(topology, everywhere).values())
-    demands = list(demands_on(report, without, pending))
-    booked = sum(map(_least_refcores(report), (d.refcores for d in demands)))
-    packing, unplaced = replay(demands, topology, free_cores.empty(topology, report.reserve_ratio))
+    # Iterated twice, because a list of them would take more memory than all that is kept.
+    refcores_of = (d.refcores for d in demands_on(report, without, pending))
+    booked = sum(map(_least_refcores(report), refcores_of))
+    demands = demands_on(report, without, pending)
+    empty = free_cores.empty(topology, report.reserve_ratio)
+    packing, unplaced = replay(demands, topology, empty, SEARCHED_MAX // max(1, len(everywhere)))
     complete = len(unplaced) * len(everywhere) <= SEARCHED_MAX
     if complete:
         packing = place(unplaced, topology, packing.free)

@@ -236,7 +236,7 @@ class Walk:
             self.remove(server)
         self.cloud.cycle()
         for worker in self.cloud.workers:
-            assert worker.states.waiting() == frozenset(), self.history
+            assert worker.states.pending() == frozenset(), self.history
             for name in self.cloud.HOSTS:
                 assert worker.states.entry(name).report.instances == ()
 
