@@ -12,7 +12,7 @@ from amp_nova.nova_plugins import options, report_server
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
 from tests.broker import PROGRAM
 
-SECONDS = os.environ.get("AMP_NOVA_SECONDS", "6")
+SECONDS = os.environ.get("AMP_NOVA_SECONDS", "2")
 """Each fault is there twice for so long."""
 RECOVERY_S = 5.0
 
