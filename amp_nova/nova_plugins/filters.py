@@ -88,7 +88,8 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         query, oldest_s = Query(spec_obj.instance_uuid, request), self._states.oldest_s()
         attempt = _Attempt(self._server.decisions, spec_obj, query)
         fits = [self._fit(query, host, oldest_s) for host in hosts]
-        if all(fit is not None and fit.refused for fit in fits) and self._server.refresh():
+        nowhere = bool(hosts) and all(fit is not None and fit.refused for fit in fits)
+        if nowhere and self._server.refresh():
             # Something that was pending may have ended a moment ago.
             fits = [self._fit(query, host, oldest_s) for host in hosts]
         refused: list[tuple[str, str]] = []

@@ -200,11 +200,14 @@ def find(
     asked = mappings.values()
     if since is not None:
         asked = nova.objects.CellMappingList.get_all(admin)
-        for each in nova.objects.BuildRequestList.get_all(admin):
-            need = _request(each.instance.flavor)
-            if need.vcpus:
-                needs = dict.fromkeys(placement.nodes_of(each.instance_uuid), (need,))
-                instances[each.instance_uuid] = NovaInstance(needs, busy=True)
+        for each in nova.objects.InstanceMappingList.get_by_cell_id(admin, None):
+            # One by one: a list of build requests fails if a single one cannot be read.
+            with contextlib.suppress(BuildRequestNotFound):
+                uuid = each.instance_uuid
+                built = nova.objects.BuildRequest.get_by_instance_uuid(admin, uuid)
+                if (need := _request(built.instance.flavor)).vcpus:
+                    needs = dict.fromkeys(placement.nodes_of(uuid), (need,))
+                    instances[uuid] = NovaInstance(needs, busy=True)
     answers = cells.query(asked, _Question(placement, in_cell, since))
     for cell in in_cell.keys() - answers.keys():
         for uuid in in_cell[cell]:

@@ -174,7 +174,8 @@ class ReportServer:
             if not arriving and not self.states.unsettled():
                 continue
             try:
-                cost_s = self.follow_up(arriving)
+                with self._lock:  # a cell is asked once at a time, and refreshing needs its answer
+                    cost_s = self.follow_up(arriving)
                 failing, looked_s = False, now_s if arriving else looked_s
                 pause_s = max(FOLLOW_UP_S, min(cost_s / CPU_RATIO, IDLE_S))
             except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises

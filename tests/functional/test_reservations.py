@@ -4,12 +4,17 @@ import threading
 import time
 from typing import ClassVar
 from unittest import mock
+from uuid import uuid4
 
 import fixtures
 import nova.context
+import pytest
 from nova import objects
 from nova.compute.manager import ComputeManager
 from nova.conductor.manager import ComputeTaskManager
+from nova.db.api import api as api_db
+from nova.db.api import models as api_models
+from nova.exception import BuildRequestNotFound
 from nova.virt import fake
 
 from amp_nova.nova_plugins import report_server
@@ -134,6 +139,18 @@ class ReservationsTest(ReservationsTestCase):
         assert self.pending("host1") | self.pending("host2") == set()
         for _ in self.HOSTS:
             self.boot(flavor)
+
+    def test_a_build_request_that_cannot_be_read_stops_nobody(self):
+        """Such rows are left over from failed upgrades; Nova cannot list them either."""
+        admin, uuid = nova.context.get_admin_context(), str(uuid4())
+        with api_db.context_manager.writer.using(admin):
+            rows = {"instance_uuid": uuid, "project_id": "p"}
+            admin.session.add(api_models.BuildRequest(**rows, instance=None))
+            admin.session.add(api_models.InstanceMapping(**rows, cell_id=None))
+        with pytest.raises(BuildRequestNotFound):
+            objects.BuildRequestList.get_all(admin)
+        self.follow_up()
+        self.boot(self.flavor(pref_core="1"))
 
     def test_the_hint_by_which_nova_marks_a_rebuild_gives_a_tenant_nothing(self):
         """Anyone may send it with a new server."""
