@@ -94,6 +94,13 @@ class ScenarioInvalid(AmpError):
     """The simulator cannot run this scenario file."""
 
 
+def without_lab(exc: object) -> str:
+    """How to get the simulator, if an import failed because it is not installed; else empty."""
+    if not (isinstance(exc, ModuleNotFoundError) and exc.name == "amp_nova_lab"):
+        return ""
+    return "it is part of the simulator, which is not installed: install python3-amp-nova-lab"
+
+
 class ReportInvalid(AmpError):
     """A host report was rejected; ``kind`` is the label it is counted under."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from stevedore.named import NamedExtensionManager
 
-from amp_nova.exceptions import ConfigInvalid, PolicyNotFound
+from amp_nova.exceptions import ConfigInvalid, PolicyNotFound, without_lab
 from amp_nova.policies.api import Policy
 
 POLICIES = "amp_nova.policies"
@@ -69,7 +69,8 @@ def load_policy(name: str, /, **params: object) -> Policy:
             f"no policy '{name}' is installed; choose one of {', '.join(policies())}{hint}"
         )
     if isinstance(factory, BaseException):
-        raise PolicyNotFound(f"policy '{name}' cannot be loaded: {factory}") from factory
+        why = without_lab(factory) or factory
+        raise PolicyNotFound(f"policy '{name}' cannot be loaded: {why}") from factory
     fields = dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ()
     types = {f.name: f.type for f in fields if f.init and f.name != "name"}
     values = {key: _value(name, key, value, types) for key, value in params.items()}

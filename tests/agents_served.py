@@ -20,8 +20,8 @@ from amp_nova.agent.publish.web_server import Settings, WebServer
 from amp_nova.agent.threads import ThreadStatus
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
-from amp_nova.sim.host import SimHost
-from tests.unit.sim.builders import guest
+from amp_nova_lab.host import SimHost
+from tests.unit.lab.builders import guest
 
 FASTER = 15
 """Simulated seconds in a second: a minute of the service level takes 4 s."""

@@ -27,17 +27,17 @@ from amp_nova.flavor.extra_specs import examine
 from amp_nova.hardware import operator_types
 from amp_nova.host.calibration import file as calibration_file
 from amp_nova.host.libvirt import domain_xml
-from amp_nova.sim import report
-from amp_nova.sim import run as simulation
-from amp_nova.sim.cloud import description
-from amp_nova.sim.commands import inputs
-from amp_nova.sim.recording import what_if
-from amp_nova.sim.scenarios import document
 from amp_nova.wire import encoding
+from amp_nova_lab import report
+from amp_nova_lab import run as simulation
+from amp_nova_lab.cloud import description
+from amp_nova_lab.commands import inputs
+from amp_nova_lab.recording import what_if
+from amp_nova_lab.scenarios import document
 from tests import calibrations, machines, trees
 from tests.fakehost import nova_xml
 from tests.host_reports import host_report, instance
-from tests.unit.sim.commands.test_whatif import RECORDING
+from tests.unit.lab.commands.test_whatif import RECORDING
 
 FOLDER = Path(tempfile.mkdtemp(prefix="amp-nova-fuzz-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)

@@ -16,9 +16,9 @@ from cliff.help import HelpCommand
 
 from amp_nova.cmd.arguments import Version, nearest, one_sentence
 from amp_nova.cmd.command import Command
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.exceptions import ConfigInvalid, without_lab
 
-SIM = "amp_nova.sim.commands"
+LAB = "amp_nova_lab.commands"
 COMMANDS = {
     "topology": (
         "amp_nova.cmd.topology:ShowTopology",
@@ -43,23 +43,23 @@ COMMANDS = {
         "undo what the agent changed, and stop managing instances",
     ),
     "flavor check": ("amp_nova.cmd.flavor:CheckFlavor", "check the extra specs of a flavor"),
-    "survey": (f"{SIM}.survey:Survey", "whom a booking would limit, as Prometheus knows them"),
-    "record": (f"{SIM}.record:Record", "record this host's instances as a scenario"),
+    "survey": (f"{LAB}.survey:Survey", "whom a booking would limit, as Prometheus knows them"),
+    "record": (f"{LAB}.record:Record", "record this host's instances as a scenario"),
     "simulate": (
-        f"{SIM}.simulate:Simulate",
+        f"{LAB}.simulate:Simulate",
         "run a scenario: a host, its guests and what they do",
     ),
-    "compare": (f"{SIM}.simulate:Compare", "run several policies over scenarios, in one table"),
+    "compare": (f"{LAB}.simulate:Compare", "run several policies over scenarios, in one table"),
     "whatif": (
-        f"{SIM}.whatif:WhatIf",
+        f"{LAB}.whatif:WhatIf",
         "what another policy, machine or booking would have delivered",
     ),
     "reproduce": (
-        f"{SIM}.reproduce:Reproduce",
+        f"{LAB}.reproduce:Reproduce",
         "the papers' tables and figures, published values beside ours",
     ),
     "probe": ("amp_nova.cmd.flavor:Probe", "judge the vCPUs of the server that it runs in"),
-    "demo": (f"{SIM}.demo:Demo", "see bookings kept on fast and slow cores, in half a minute"),
+    "demo": (f"{LAB}.demo:Demo", "see bookings kept on fast and slow cores, in half a minute"),
     "help": (f"{__name__}:Help", "explain a command"),
     "complete": (f"{__name__}:Complete", "print a script that completes commands in bash"),
 }
@@ -109,6 +109,10 @@ class Commands(CommandManager):
             raise NoCommand(
                 f"there is no command '{argv[0]}'{hint}; see 'amp-nova --help'"
             ) from None
+        except ModuleNotFoundError as exc:
+            if how := without_lab(exc):
+                raise NoCommand(f"'{argv[0]}' cannot be run: {how}") from None
+            raise
 
 
 class App(cliff.app.App):

@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from amp_nova import probe
 from amp_nova.cmd.arguments import ips, pairs, whole
 from amp_nova.cmd.command import Answer, Command, Report, short
 from amp_nova.exceptions import BookingInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
 from amp_nova.flavor.placement_resources import claim_specs, placement, remarks
+from amp_nova.tenant import probe
 
 VCPUS_MAX = 4096
 COLUMNS = ("vCPU", "Kind", "Refcores", "Ips", "Limit", "Core Type")
@@ -139,7 +139,7 @@ class Probe(Command):
     _epilog = "example: amp-nova probe --duration 60"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Those of the file ``amp_nova/probe.py``, which also runs alone."""
+        """Those of the file ``amp_nova/tenant/probe.py``, which also runs alone."""
         probe.add_arguments(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

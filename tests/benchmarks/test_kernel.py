@@ -18,8 +18,8 @@ import pytest
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpu_weight import BEST_EFFORT, BOOKED, DEFAULT, MOST
-from amp_nova.sim.host import SimHost
-from tests.unit.sim.builders import guest, topology
+from amp_nova_lab.host import SimHost
+from tests.unit.lab.builders import guest, topology
 
 SECONDS = float(os.environ.get("AMP_NOVA_SECONDS", "1"))
 V2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()

@@ -17,10 +17,10 @@ import pytest
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy, policies
-from amp_nova.sim.run import run
-from amp_nova.sim.scenarios.hosts import Machine
-from amp_nova.sim.scenarios.scenario import Guest, Scenario
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova_lab.run import run
+from amp_nova_lab.scenarios.hosts import Machine
+from amp_nova_lab.scenarios.scenario import Guest, Scenario
+from amp_nova_lab.scenarios.workload import Phase, Workload
 
 MIXES = int(os.environ.get("AMP_NOVA_MIXES", "1"))
 DURATION_S = 300.0 if MIXES > 1 else 60.0

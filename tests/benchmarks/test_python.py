@@ -16,9 +16,9 @@ from amp_nova.agent.operator import control_socket, status
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy, policies
 from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.sim.run import run
+from amp_nova_lab.run import run
 from tests import hosts, reports
-from tests.unit.sim.builders import guest, scenario
+from tests.unit.lab.builders import guest, scenario
 
 REPEATS = 4
 SPEEDUPS = (2.4, 2.2, 2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1)

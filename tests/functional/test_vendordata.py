@@ -23,7 +23,7 @@ from nova import service_auth
 from nova.api.metadata import vendordata_dynamic
 from nova.tests.fixtures.nova import OSMetadataServer
 
-from amp_nova.vendordata.server import configured, main
+from amp_nova.tenant.server import configured, main
 from tests import tenant
 from tests.functional.cloud import CloudTestCase
 from tests.functional.keystone import FakeKeystone
@@ -79,7 +79,7 @@ def served(folder, keystone, prometheus):
         port = free.getsockname()[1]
     # A machine that is busy with other tests is slower than 200 ms.
     file = configuration(folder / "conf", keystone, prometheus, port=port, timeout_s=3)
-    command = [sys.executable, "-W", "ignore", "-m", "amp_nova.vendordata.server"]
+    command = [sys.executable, "-W", "ignore", "-m", "amp_nova.tenant.server"]
     with subprocess.Popen([*command, "--config-file", file], cwd=ROOT) as process:
         try:
             url = f"http://127.0.0.1:{port}"
@@ -274,7 +274,7 @@ def test_the_wsgi_module_is_the_application(tmp_path, monkeypatch):
     file = configuration(tmp_path / "conf", "http://127.0.0.1:9", "http://127.0.0.1:9")
     monkeypatch.setattr("amp_nova.conf.defaults", lambda: ([file], []))
 
-    from amp_nova.wsgi.vendordata import application
+    from amp_nova.tenant.wsgi import application
 
     started = []
     request = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "wsgi.url_scheme": "http"}

@@ -3,7 +3,7 @@
 vCPUs are busy processes in cgroups, as libvirt makes them. The guest's scheduler and its steal
 governor are emulated: a process whose vCPU has no thread to run is stopped. KVM tells guests the
 run delay of a vCPU's thread as steal, so the governor reads it here. A reference core is a core of
-this machine. ``tests/unit/sim/test_folding.py`` has the same figures from the simulator.
+this machine. ``tests/unit/lab/test_folding.py`` has the same figures from the simulator.
 ``AMP_NOVA_SECONDS=17 python -m pytest -s tests/integration/test_folding_real.py`` runs all cases.
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 from amp_nova.agent.publish.page import render
 from tests.unit.agent.publish.test_page import view
-from tests.unit.sim.builders import guest
+from tests.unit.lab.builders import guest
 
 WIDTHS = (320, 390, 768, 1280, 1920)
 CONTRAST_LEAST = 4.5

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from amp_nova import probe
+from amp_nova.tenant import probe
 from tests.lab import LIMITED, measured
 from tests.programs import until
 

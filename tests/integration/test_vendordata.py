@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from amp_nova.vendordata.prometheus import Prometheus
+from amp_nova.tenant.prometheus import Prometheus
 from tests import agents_served
 from tests.integration.test_dashboards import scraping
 from tests.lab import until

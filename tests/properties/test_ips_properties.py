@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from amp_nova.agent.loop import Loop
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.sim.host import SimHost
-from amp_nova.sim.scenarios.scenario import Guest
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova_lab.host import SimHost
+from amp_nova_lab.scenarios.scenario import Guest
+from amp_nova_lab.scenarios.workload import Phase, Workload
 from tests.properties.examples import examples
 
 REFERENCE_IPS = 2e9

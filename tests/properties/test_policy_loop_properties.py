@@ -13,10 +13,10 @@ from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy, policies
-from amp_nova.sim.host import SimHost
-from amp_nova.sim.report import Windows
-from amp_nova.sim.scenarios.scenario import Guest
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova_lab.host import SimHost
+from amp_nova_lab.report import Windows
+from amp_nova_lab.scenarios.scenario import Guest
+from amp_nova_lab.scenarios.workload import Phase, Workload
 from tests.properties.examples import examples
 
 INTERVAL_S = 2.5

@@ -13,10 +13,10 @@ from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies import api
 from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.sim.reproduce.saez2015 import optimum
-from amp_nova.sim.run import run
-from amp_nova.sim.scenarios.scenario import Guest, Scenario
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova_lab.reproduce.saez2015 import optimum
+from amp_nova_lab.run import run
+from amp_nova_lab.scenarios.scenario import Guest, Scenario
+from amp_nova_lab.scenarios.workload import Phase, Workload
 from tests.properties.examples import examples
 
 SHARING = (

@@ -17,11 +17,11 @@ from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.profiling import speedup as speedup_
 from amp_nova.profiling.counter_windows import CounterProfile, smooth, with_window
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.sim.counters import Counting
-from amp_nova.sim.host import SimHost
-from amp_nova.sim.scenarios.workload import Phase
+from amp_nova_lab.counters import Counting
+from amp_nova_lab.host import SimHost
+from amp_nova_lab.scenarios.workload import Phase
 from tests.counter_profiles import Work, platform
-from tests.unit.sim.builders import guest
+from tests.unit.lab.builders import guest
 
 SLOW, FAST = 0, 1
 ratios = st.floats(1.05, 6.0)

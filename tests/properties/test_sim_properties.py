@@ -13,12 +13,12 @@ from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.cpu_weight import BEST_EFFORT, BOOKED, FLOOR_CORES
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
-from amp_nova.sim import report
-from amp_nova.sim.cores import share, throttled
-from amp_nova.sim.host import SimHost
-from amp_nova.sim.run import run
-from amp_nova.sim.scenarios.scenario import Guest, Scenario
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova_lab import report
+from amp_nova_lab.cores import share, throttled
+from amp_nova_lab.host import SimHost
+from amp_nova_lab.run import run
+from amp_nova_lab.scenarios.scenario import Guest, Scenario
+from amp_nova_lab.scenarios.workload import Phase, Workload
 from tests.properties.examples import examples
 
 QUOTA_ROUNDING = 0.0006

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from amp_nova.cmd.command import as_json
 from amp_nova.plugins import load_policy
-from amp_nova.sim import report
-from amp_nova.sim.host import SimHost
-from amp_nova.sim.slots import run
-from amp_nova.sim.slots.board import Board
+from amp_nova_lab import report
+from amp_nova_lab.host import SimHost
+from amp_nova_lab.slots import run
+from amp_nova_lab.slots.board import Board
 from tests.properties.examples import examples
-from tests.unit.sim.builders import guest, scenario
+from tests.unit.lab.builders import guest, scenario
 
 POLICIES = ("credit", "aash", "integrated")
 SLOTS = 40

@@ -11,14 +11,14 @@ from amp_nova.agent.loop import Loop, Settings
 from amp_nova.hardware.effective_speed import SMT_MODES, for_admission
 from amp_nova.policies.api import HostView
 from amp_nova.policies.placing.places import vcpus_per_pcpu
-from amp_nova.sim.host import SimHost
-from amp_nova.sim.run import run
-from amp_nova.sim.scenarios.hosts import CLOCK_HZ, ClockPhase, Machine
-from amp_nova.sim.scenarios.scenario import Scenario
-from amp_nova.sim.scenarios.workload import Phase
+from amp_nova_lab.host import SimHost
+from amp_nova_lab.run import run
+from amp_nova_lab.scenarios.hosts import CLOCK_HZ, ClockPhase, Machine
+from amp_nova_lab.scenarios.scenario import Scenario
+from amp_nova_lab.scenarios.workload import Phase
 from tests.hosts import smt_host
 from tests.properties.examples import examples
-from tests.unit.sim.builders import guest
+from tests.unit.lab.builders import guest
 
 NOISE = 1e-6
 MODES = st.sampled_from(SMT_MODES)

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from amp_nova.cmd.command import as_json
-from amp_nova.sim import report
-from amp_nova.sim.commands import inputs
-from amp_nova.sim.run import run
+from amp_nova_lab import report
+from amp_nova_lab.commands import inputs
+from amp_nova_lab.run import run
 
 HERE = Path(__file__).parent
 NAMES = sorted(p.name.removesuffix(".expect.yaml") for p in HERE.glob("*.expect.yaml"))

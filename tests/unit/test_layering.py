@@ -38,6 +38,7 @@ DECISIONS = tuple(f"amp_nova.{folder}" for folder in PURE)
 # and bounds of a report are declared once.
 VALUES = "msgspec"
 EXCEPTIONS = "amp_nova.exceptions"
+LAB = "amp_nova_lab"
 OSLO = ("oslo_config", "oslo_log")
 
 # The control loop and its parts: what the agent and the simulator share.
@@ -50,7 +51,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     **{folder: (*DECISIONS[: PURE.index(folder) + 1], EXCEPTIONS, VALUES) for folder in PURE},
     "exceptions.py": (),
     # It is copied into servers, alone.
-    "probe.py": (),
+    "tenant/probe.py": (),
     # The guard has to run when anything else of amp-nova cannot: only values, without msgspec.
     "guard": (
         "amp_nova.guard",
@@ -74,21 +75,22 @@ ONLY: dict[str, tuple[str, ...]] = {
         "keystoneauth1",
     ),
     # What a tenant is told is computed from what Prometheus answers, and from nothing else.
-    "vendordata": ("amp_nova.vendordata", VALUES, "requests", "keystoneauth1"),
-    "vendordata/figures.py": (VALUES,),
-    "vendordata/server.py": ("amp_nova", "cheroot", "keystoneauth1", "keystonemiddleware", *OSLO),
+    "tenant": ("amp_nova.tenant", VALUES, "requests", "keystoneauth1"),
+    "tenant/figures.py": (VALUES,),
+    "tenant/server.py": ("amp_nova", "cheroot", "keystoneauth1", "keystonemiddleware", *OSLO),
     # It is part of "openstack amp", which works where there is no agent.
     "cmd/command.py": (EXCEPTIONS, "amp_nova.cmd.arguments", "cliff", "yaml"),
     "cmd/arguments.py": (EXCEPTIONS, "amp_nova.flavor"),
-    "sim": (*SHARED, "amp_nova.sim", *(f"amp_nova.{part}" for part in LOOP), "yaml"),
-    "sim/commands": ("amp_nova", "matplotlib", "oslo_config", VALUES),
+    LAB: (*SHARED, LAB, *(f"amp_nova.{part}" for part in LOOP), "yaml"),
+    f"{LAB}/policies": (*DECISIONS, EXCEPTIONS, f"{LAB}.policies"),
+    f"{LAB}/commands": ("amp_nova", LAB, "matplotlib", "oslo_config", VALUES),
 }
 
 # The first module is imported by files under these paths and by no other.
 ONLY_BY = {
     # A compute node and a scheduler do without the laboratory; cli loads its commands by name.
-    "amp_nova.sim": ("sim",),
-    "amp_nova.host": ("host", "cmd", "agent/wiring.py", "sim/commands/record.py"),
+    LAB: (LAB,),
+    "amp_nova.host": ("host", "cmd", "agent/wiring.py", f"{LAB}/commands/record.py"),
     "amp_nova.guard": (
         "guard",
         "host",
@@ -103,10 +105,10 @@ ONLY_BY = {
     "cliff": ("cmd/cli.py", "cmd/command.py"),
     "libvirt": ("host",),
     "nova": ("nova_plugins",),
-    "amp_nova.vendordata": ("vendordata", "wsgi"),
-    "keystoneauth1": ("agent/publish/placement.py", "osc", "vendordata"),
-    "keystonemiddleware": ("vendordata/server.py",),
-    "requests": ("vendordata/prometheus.py",),
+    "amp_nova.tenant": ("tenant", "cmd/flavor.py"),
+    "keystoneauth1": ("agent/publish/placement.py", "osc", "tenant"),
+    "keystonemiddleware": ("tenant/server.py",),
+    "requests": ("tenant/prometheus.py",),
     "osc_lib": ("osc",),
     "oslo_messaging": ("nova_plugins", "agent/publish/host_reports.py"),
     "stevedore": ("plugins.py",),
@@ -124,8 +126,8 @@ NEVER = {
 MADE_BY = {
     "Entitlement": ("control/entitlement.py",),
     "Quota": ("control/limit.py",),
-    "Change": ("control/changes.py", "host/writer.py", "sim/host.py"),
-    "Step": ("control/changes.py", "guard/restore.py", "host/writer.py", "sim/host.py"),
+    "Change": ("control/changes.py", "host/writer.py", f"{LAB}/host.py"),
+    "Step": ("control/changes.py", "guard/restore.py", "host/writer.py", f"{LAB}/host.py"),
 }
 
 REPLACED_BY = {"quota": "control/limit.py"}
@@ -139,7 +141,7 @@ CALLED_BY = {
     "set_shares": ("host/writer.py", "guard/restore.py"),
     "set_weight": ("host/writer.py",),
     "set_affinity": ("host/writer.py", "host/io_threads.py", "guard/restore.py"),
-    "sched_setaffinity": ("guard/kernel.py", "probe.py", CALIBRATION),
+    "sched_setaffinity": ("guard/kernel.py", "tenant/probe.py", CALIBRATION),
     "sched_setscheduler": (),
     "setpriority": (),
     "pinVcpu": (),
@@ -156,18 +158,18 @@ FUNCTION_LINES_MAX = 40
 ATTRIBUTES_MAX = 10
 PARAMETERS_MAX = 5
 LARGE = {
-    "policies": "a policy each",
+    f"{LAB}/policies": "a policy each",
     "agent/service.py Service": "the parts of the agent, one for one",
     "control/entitlement.py Entitlement": "all that is in force for a vCPU, and why",
     "hardware/calibration.py Provenance": "the fields of the calibration file, one for one",
     "host/libvirt/hypervisor.py __init__": "independent settings with defaults",
     "model/observation.py Domain": "what libvirt and Nova say of a domain, one for one",
-    "probe.py": "one file, because tenants copy it into their servers",
+    "tenant/probe.py": "one file, because tenants copy it into their servers",
     "nova_plugins/report_server.py ReportServer": "the parts of a worker, one for one",
     "policies/api.py VcpuView": "the published interface of policies",
-    "sim/cores.py Cores": "what a scheduler keeps of its pCPUs and vCPUs",
-    "sim/guest.py Behaviour": "the present phase and turn, whose parts every step reads",
-    "sim/host.py __init__": "independent settings with defaults",
+    f"{LAB}/cores.py Cores": "what a scheduler keeps of its pCPUs and vCPUs",
+    f"{LAB}/guest.py Behaviour": "the present phase and turn, whose parts every step reads",
+    f"{LAB}/host.py __init__": "independent settings with defaults",
 }
 
 # Rule 5: words of a private vocabulary, in no name that others see.
@@ -189,13 +191,15 @@ def within(name: str, prefixes: tuple[str, ...], separator: str) -> bool:
 
 @cache
 def sources(root: Path) -> tuple[tuple[str, tuple[ast.AST, ...], str], ...]:
-    """Path within the package, nodes of the syntax tree and text of every file."""
+    """Path, nodes of the syntax tree and text of every file; paths are within ``amp_nova``.
+
+    Those of the laboratory begin with its name.
+    """
     package = root / "amp_nova"
-    texts = {path: path.read_text() for path in sorted(package.rglob("*.py"))}
-    return tuple(
-        (path.relative_to(package).as_posix(), tuple(ast.walk(ast.parse(text))), text)
-        for path, text in texts.items()
-    )
+    files = {p.relative_to(package).as_posix(): p for p in sorted(package.rglob("*.py"))}
+    files |= {p.relative_to(root).as_posix(): p for p in sorted((root / LAB).rglob("*.py"))}
+    texts = {path: file.read_text() for path, file in files.items()}
+    return tuple((p, tuple(ast.walk(ast.parse(text))), text) for p, text in texts.items())
 
 
 def imports(nodes: Sequence[ast.AST]) -> Iterator[str]:
@@ -246,7 +250,8 @@ def running(node: ast.AST) -> Iterator[ast.AST]:
 def cycle_faults(root: Path) -> list[str]:
     """Files that import each other in a circle."""
     files = {path: nodes[0] for path, nodes, _ in sources(root)}
-    module = {f"amp_nova.{p[:-3].replace('/', '.')}": p for p in files}
+    dotted = {p: p[:-3].replace("/", ".") for p in files}
+    module = {m if within(m, (LAB,), ".") else f"amp_nova.{m}": p for p, m in dotted.items()}
     uses: dict[str, set[str]] = {}
     for path, tree in files.items():
         found = set()
@@ -395,10 +400,10 @@ def test_exceptions_from_the_sizes_are_needed():
 @pytest.mark.parametrize(
     ("refused", "modules"),
     [
-        ("nova, libvirt, oslo_config, oslo_log, oslo_messaging", "amp_nova.sim.host"),
-        ("amp_nova.sim, matplotlib, cliff, yaml", "amp_nova.cmd.agent, amp_nova.agent.service"),
-        ("amp_nova.sim, matplotlib, cliff, yaml", "amp_nova.agent.wiring, amp_nova.guard.__main__"),
-        ("amp_nova.sim, matplotlib, libvirt", "amp_nova.scheduling.host_fit, amp_nova.cmd.cli"),
+        ("nova, libvirt, oslo_config, oslo_log, oslo_messaging", "amp_nova_lab.host"),
+        ("amp_nova_lab, matplotlib, cliff, yaml", "amp_nova.cmd.agent, amp_nova.agent.service"),
+        ("amp_nova_lab, matplotlib, cliff, yaml", "amp_nova.agent.wiring, amp_nova.guard.__main__"),
+        ("amp_nova_lab, matplotlib, libvirt", "amp_nova.scheduling.host_fit, amp_nova.cmd.cli"),
     ],
     ids=["simulator", "agent", "host", "scheduler and commands"],
 )
@@ -424,9 +429,11 @@ import {modules}
 
 
 def tree_of(root: Path, **files: str) -> Path:
-    """A package tree; ``model__x`` is written to ``model/x.py``."""
+    """A package tree; ``model__x`` is ``amp_nova/model/x.py``, ``lab__x`` is in the laboratory."""
     for name, text in files.items():
         path = root / "amp_nova" / (name.replace("__", "/") + ".py")
+        if name.startswith("lab__"):
+            path = root / LAB / path.name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return root
@@ -438,7 +445,7 @@ def tree_of(root: Path, **files: str) -> Path:
         ("model__x", "import yaml"),
         ("model__x", "from amp_nova.flavor import extra_specs"),
         ("control__x", "from amp_nova.policies import api"),
-        ("model__x", "from amp_nova.sim.host import SimHost"),
+        ("model__x", "from amp_nova_lab.host import SimHost"),
         ("model__x", "def f():\n    import libvirt"),
         ("policies__x", "from amp_nova import host"),
         ("model__x", "from .. import host"),
@@ -446,10 +453,10 @@ def tree_of(root: Path, **files: str) -> Path:
         ("agent__state__x", "from amp_nova.agent.publish import metrics"),
         ("agent__publish__metrics", "from amp_nova.agent.loop import Loop"),
         ("agent__service", "from amp_nova.host.writer import Writer"),
-        ("sim__x", "from amp_nova.agent.service import run"),
+        ("lab__x", "from amp_nova.agent.service import run"),
         ("nova_plugins__x", "from amp_nova.agent import publish"),
         ("host__x", "from nova import objects"),
-        ("vendordata__figures", "import requests"),
+        ("tenant__figures", "import requests"),
     ],
 )
 def test_a_wrong_import_is_found(tmp_path, path, text):

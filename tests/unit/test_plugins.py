@@ -24,8 +24,10 @@ class Adjustable:
 
 @pytest.fixture
 def installed(monkeypatch):
-    """One policy with parameters and one that cannot be imported."""
-    found = {"adjustable": Adjustable, "broken": ImportError("no module named numpy")}
+    """One policy with parameters and two that cannot be imported."""
+    missing = ModuleNotFoundError("No module named 'amp_nova_lab'", name="amp_nova_lab")
+    broken = ImportError("no module named numpy")
+    found = {"adjustable": Adjustable, "broken": broken, "separate": missing}
     monkeypatch.setattr(plugins, "_factory", found.get)
     monkeypatch.setattr(plugins, "policies", lambda: tuple(found))
 
@@ -55,6 +57,7 @@ def test_parameters_are_read_from_text(installed):
             "no policy 'nonesuch' is installed; choose one of adjustable",
         ),
         ("broken", {}, PolicyNotFound, "'broken' cannot be loaded: no module named numpy"),
+        ("separate", {}, PolicyNotFound, "install python3-amp-nova-lab"),
         ("adjustable", {"fairness": "1"}, ConfigInvalid, "it has fair_ratio, rounds, strict"),
         ("adjustable", {"name": "x"}, ConfigInvalid, "no parameter 'name'"),
         ("adjustable", {"rounds": "1.5"}, ConfigInvalid, "rounds='1.5' is not of type int"),

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import amp_nova
-from amp_nova.sim.commands.reproduce import PAPERS, VERDICTS, FigureRow, document
-from amp_nova.sim.report import rounded
+from amp_nova_lab.commands.reproduce import PAPERS, VERDICTS, FigureRow, document
+from amp_nova_lab.report import rounded
 
 ROOT = Path(amp_nova.__file__).parent.parent
 PAGE = ROOT / "doc/source/reference/reproduction.rst"

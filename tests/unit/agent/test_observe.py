@@ -19,10 +19,10 @@ from amp_nova.guard.__main__ import Watch
 from amp_nova.guard.pauses import HOST, Pauses
 from amp_nova.host import sensor
 from amp_nova.model.allocation import Failure
-from amp_nova.sim.host import SimHost
+from amp_nova_lab.host import SimHost
 from tests.fakehost import put, resource
 from tests.unit.agent.setups import HALF, NAME
-from tests.unit.sim.builders import guest, topology
+from tests.unit.lab.builders import guest, topology
 
 CYCLE_S = 10.0
 BURNS = {"undo_burn_rate": 14.4}

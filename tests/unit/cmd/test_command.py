@@ -115,6 +115,26 @@ def test_a_command_that_ends_unexpectedly_shows_no_traceback(run, monkeypatch):
     assert "Traceback" in run("--debug")[2]
 
 
+def test_a_command_of_the_simulator_that_is_not_installed(amp, monkeypatch):
+    """Distributions have it as a package of its own."""
+    for module in [name for name in sys.modules if name.startswith("amp_nova_lab")]:
+        monkeypatch.delitem(sys.modules, module)
+
+    class Missing:
+        def find_spec(self, name, _path=None, _target=None):
+            if name == "amp_nova_lab":
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+
+    assert amp("demo") == (
+        2,
+        "",
+        "amp-nova: 'demo' cannot be run: it is part of the simulator, which is not installed: "
+        "install python3-amp-nova-lab\n",
+    )
+
+
 def test_a_reader_that_quits_is_no_error():
     """As ``head`` does: nothing on standard error, and the exit status of a closed pipe."""
     words = [sys.executable, "-m", "amp_nova.cmd.cli", "flavor", "check", "amp:pref_core=1"]

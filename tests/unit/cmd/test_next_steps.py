@@ -11,7 +11,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.cmd.cli import COMMANDS
 from amp_nova.guard import __main__ as guard
-from amp_nova.sim.commands import record
+from amp_nova_lab.commands import record
 
 START_LIBVIRT = "start libvirt, or name its address in [agent] libvirt_uri"
 START_AGENT = "start amp-nova-agent, or name the directory it uses in [agent] state_path"

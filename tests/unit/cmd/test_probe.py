@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova import probe
+from amp_nova.tenant import probe
 
 
 @pytest.mark.parametrize(("kept", "status"), [(True, 0), (False, 1)])

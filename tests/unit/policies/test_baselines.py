@@ -6,9 +6,9 @@ import pytest
 
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.policies.api import HostView, VcpuView
-from amp_nova.policies.credit import CreditPolicy
 from amp_nova.policies.none import NonePolicy
-from amp_nova.policies.pinned import PinnedPolicy
+from amp_nova_lab.policies.credit import CreditPolicy
+from amp_nova_lab.policies.pinned import PinnedPolicy
 
 
 def view(vcpus, fast=1, slow=1, interval=0, seed=0, booked=()):

@@ -4,9 +4,9 @@ import pytest
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.plugins import load_policy
-from amp_nova.sim.counters import Counting
-from amp_nova.sim.host import SimHost
-from tests.unit.sim.builders import guest, topology
+from amp_nova_lab.counters import Counting
+from amp_nova_lab.host import SimHost
+from tests.unit.lab.builders import guest, topology
 
 BY_GAIN = (
     "amp-vm",

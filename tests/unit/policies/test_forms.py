@@ -10,8 +10,8 @@ from amp_nova.policies.acfs import AcfsMemory
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing.deficit import DeficitAccount
 from amp_nova.policies.placing.instances import InstanceView, take_turns
-from amp_nova.sim.run import run
-from tests.unit.sim.builders import guest, scenario, topology
+from amp_nova_lab.run import run
+from tests.unit.lab.builders import guest, scenario, topology
 
 FAST, SLOW = frozenset({0}), frozenset({1})
 EVERYWHERE = FAST | SLOW

@@ -5,7 +5,7 @@ import pytest
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing.assignment import assign
 from amp_nova.policies.placing.core_shares import shared_capacity
-from tests.unit.sim.builders import topology
+from tests.unit.lab.builders import topology
 
 
 def on_fast(host, claims, before="", thresholds=None, **known):

@@ -12,10 +12,10 @@ from amp_nova.host.calibration.kernels import INTEGER, MEMORY
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.policies.hsp import HspPolicy
 from amp_nova.profiling.profiles import ProfileSettings
-from amp_nova.sim.counters import Counting, rates
-from amp_nova.sim.host import SimHost
+from amp_nova_lab.counters import Counting, rates
+from amp_nova_lab.host import SimHost
 from tests.calibrations import sample
-from tests.unit.sim.builders import guest, topology
+from tests.unit.lab.builders import guest, topology
 
 FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})
 ADAPTIVE = Settings(adaptive=True)

@@ -10,10 +10,10 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import metrics
 from amp_nova.agent.publish.host_info import HostInfo, headroom_refcores, unenforced
 from amp_nova.agent.publish.snapshot import Totals, snapshot
-from amp_nova.sim.counters import Counting
-from amp_nova.sim.host import SimHost
+from amp_nova_lab.counters import Counting
+from amp_nova_lab.host import SimHost
 from tests import hosts, reports
-from tests.unit.sim.builders import guest, topology
+from tests.unit.lab.builders import guest, topology
 
 
 def cycle(*guests, on=None, counting=None, altered=lambda seen: seen, **host):

@@ -23,10 +23,10 @@ from amp_nova.plugins import load_policy
 from amp_nova.profiling.counter_windows import CounterProfile, Mean, Smoothed, TypeProfile
 from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.sim.host import SimHost
+from amp_nova_lab.host import SimHost
 from tests import reports
 from tests.reports import best_effort, booked, instance, ips
-from tests.unit.sim.builders import guest, topology
+from tests.unit.lab.builders import guest, topology
 
 NAME = "instance-00000001"
 INSTANCE = {"domain": NAME, "resource": f"uuid-of-{NAME}", "project": "5ac0ffee"}

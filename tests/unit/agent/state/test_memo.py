@@ -11,9 +11,9 @@ from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
-from amp_nova.sim.host import SimHost
-from amp_nova.sim.scenarios.workload import Phase
-from tests.unit.sim.builders import guest, topology
+from amp_nova_lab.host import SimHost
+from amp_nova_lab.scenarios.workload import Phase
+from tests.unit.lab.builders import guest, topology
 
 
 def test_equal_inputs_are_not_computed_twice():

@@ -1,0 +1,83 @@
+"""Queries Prometheus for the figures of one server: by a deadline, and no more than needed."""
+
+import logging
+import threading
+import time
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import requests
+
+from amp_nova.tenant.figures import Series, figures, queries
+
+LOG = logging.getLogger(__name__)
+QUERIES_MAX = 8
+"""Servers whose figures are queried at the same time."""
+QUERY_S = 2.0
+"""How long Prometheus may take: an answer that is too late for one request serves the next."""
+ANSWER_BYTES_MAX = 4 << 20
+_PART_BYTES = 65536
+
+
+class Prometheus:
+    """Figures of servers; ``settings``: the options of ``[vendordata]``."""
+
+    def __init__(self, settings: Any) -> None:
+        self._settings, self._session = settings, requests.Session()
+        self._workers = ThreadPoolExecutor(QUERIES_MAX, "prometheus")
+        self._cache: dict[tuple[str, str], tuple[float, Future[dict[str, Any]]]] = {}
+        self._lock = threading.Lock()
+        self._failed = False
+
+    def figures(self, server: str, project: str) -> dict[str, Any]:
+        """Figures with their age and source; empty if there are none, or none in time."""
+        answer, failure = self._answer(server, project), None
+        try:
+            failure = answer.exception(self._settings.timeout_s)
+        except (TimeoutError, CancelledError) as exc:
+            failure = exc
+        if failure and not self._failed:
+            LOG.warning("answers are empty: Prometheus failed: %r", failure)
+        self._failed = bool(failure)
+        values = {} if failure else dict(answer.result())
+        if values:
+            values["age_s"] = round(max(0.0, time.time() - values.pop("measured_s")), 1)
+        return values
+
+    def _answer(self, server: str, project: str) -> Future[dict[str, Any]]:
+        """The pending answer or the last one; concurrent requests share it."""
+        now_s, key = time.monotonic(), (server, project)
+        with self._lock:
+            for old, (at_s, future) in list(self._cache.items()):  # oldest first
+                if now_s - at_s < self._settings.cache_s:
+                    break
+                future.cancel()
+                del self._cache[old]
+            if key not in self._cache:
+                self._cache[key] = now_s, self._workers.submit(self._figures, *key)
+            return self._cache[key][1]
+
+    def _figures(self, server: str, project: str) -> dict[str, Any]:
+        samples, coefficients = queries(server, project)
+        values = figures(self._query(samples), self._query(coefficients))
+        if values:
+            at = datetime.fromtimestamp(values["measured_s"], UTC).isoformat(timespec="seconds")
+            values |= {"source": "prometheus", "measured_at": at}
+        return values
+
+    def _query(self, expression: str) -> list[Series]:
+        body, url = b"", f"{self._settings.prometheus_url.rstrip('/')}/api/v1/query"
+        params = {"query": expression, "timeout": f"{QUERY_S:g}s"}
+        with self._session.get(
+            url, params=params, timeout=QUERY_S, stream=True, allow_redirects=False
+        ) as response:
+            if response.status_code != HTTPStatus.OK:  # requests' own error would show the password
+                raise ValueError(f"it returned status {response.status_code}")
+            for part in response.iter_content(_PART_BYTES):
+                body += part
+                if len(body) > ANSWER_BYTES_MAX:
+                    raise ValueError(f"it returned more than {ANSWER_BYTES_MAX} bytes")
+        return msgspec.convert(msgspec.json.decode(body)["data"]["result"], list[Series])

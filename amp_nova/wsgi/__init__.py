@@ -1,1 +1,0 @@
-"""WSGI applications, for uWSGI or mod_wsgi."""

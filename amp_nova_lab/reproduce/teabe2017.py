@@ -1,0 +1,203 @@
+"""teabe2017: the same work in the same time, whatever core types a guest's vCPUs run on.
+
+Its machine: fast cores of 2.2 GHz, slow ones of 1.2 GHz. Times are relative to the baseline, which
+for solution 1 is a whole slow core (bookings of 1 p_ref) and for solution 2 the booked 50 million
+instructions per second. Without a solution every vCPU has a whole core.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from amp_nova.agent.loop import Settings
+from amp_nova.control.context import Terms
+from amp_nova_lab.report import VmResultWithRequests
+from amp_nova_lab.reproduce.experiment import (
+    Figure,
+    Inputs,
+    Kind,
+    Machine,
+    Paper,
+    Published,
+    Row,
+    exactly,
+    fitted,
+    guest,
+    identity,
+    own_extension,
+    run,
+    scenario,
+    speeds,
+    steady,
+)
+from amp_nova_lab.scenarios.workload import Requests
+
+CLOCKS = 2.2 / 1.2
+REFERENCE_IPS = 1.2e9
+MACHINE = Machine(4, 4, CLOCKS, reference_ips=REFERENCE_IPS)
+VCPUS = 4
+SECONDS = 60.0
+CORE: Mapping[str, str] = {"amp:pref_core": "1"}
+ADAPTIVE: Mapping[str, str] = {**CORE, "amp:coefficient": "adaptive"}
+IPS: Mapping[str, str] = {"amp:ips": "50M"}
+WHOLE_IPS: Mapping[str, str] = {"amp:ips": "1200M"}
+"""What a whole slow core retires."""
+MEMORY_BOUND = 1.2
+SPEEDS = (CLOCKS, 1.5, MEMORY_BOUND)
+"""Speedups of three programs, from computing only to mostly waiting for memory."""
+SINGLE = (0, 1)
+"""Fast cores of a program with one thread."""
+BLAST = (0, 1, 2, 3, 4)
+
+QUEUE = "random arrivals and work per request; 0.844 ms of a slow core, at a load of 98.68 %"
+SATURATED = (
+    "so close to saturation a queue takes many seconds to fill and to forget, so the median of a "
+    "run of 20 s that starts without requests is too low and uncertain"
+)
+TWO_TIMES = identity(
+    "a vCPU that is not limited is as fast as its core, and there are two core types"
+)
+FIVE_TIMES = identity("the sum of the speeds of four vCPUs that are not limited has five values")
+SAME_SPEED = identity("the limit divides by the coefficient, which is the speedup of this program")
+OUR_COEFFICIENT = own_extension(
+    "coefficients are estimated for each vCPU; the paper has one per core"
+)
+OUR_RULE = own_extension("our controller books instructions per second, and not equation 2")
+NO_JITTER = "limits hold at any moment, without the jitter of a bandwidth period"
+DIVIDED = "Blast's threads take its work in small pieces, so all end together"
+PROGRAMS = "speedups of three programs: 1.83, 1.5 and 1.2"
+ONE_INSTRUCTION_A_CYCLE = "one instruction per cycle on a slow core"
+CONTRADICTS = (
+    "a fast core's limit is set by its clock, so a program that gains less than the clock is "
+    "slower there; the paper's equation 1 implies the same, but its figure does not show it"
+)
+ESTIMATED = (
+    "a vCPU that is kept on one core type does not show its speedup on another: its coefficient is "
+    "an estimate, limited by its standard error"
+)
+PRINTED_RULE = (
+    "equation 2, in either reading, lets a vCPU run for whole periods, so at 50 million of 1.2 and "
+    "2.2 billion it gets several times its booking, and more on a fast core"
+)
+
+
+@cache
+def _times(fast: int, vcpus: int, speedup: float, kind: str, controller: str = "default") -> float:
+    """Time of a program over its baseline, with ``fast`` of its vCPUs on fast cores."""
+    specs = {"": CORE, "1": CORE, "1 adaptive": ADAPTIVE, "2": IPS}[kind]
+    where = ["fast"] * fast + ["slow"] * (vcpus - fast)
+    guests = [
+        guest(f"vcpu{i}", steady(speedup), 1, {**specs, "amp:core_type": core}, core)
+        for i, core in enumerate(where)
+    ]
+    made = replace(
+        scenario(MACHINE, guests, SECONDS),
+        ips_controller=controller,
+        agent=Settings(Terms(enforce=kind != "")),
+    )
+    booked = 50e6 / REFERENCE_IPS if kind == "2" else 1.0
+    return booked / statistics.mean(speeds(run(made, "none")).values())
+
+
+def _distinct(times: list[float]) -> int:
+    """How many different times there are, to 1 %."""
+    return len({round(t, 2) for t in times})
+
+
+def _figure_2(_: Inputs) -> Iterator[Row]:
+    none = [_times(fast, 1, CLOCKS, "") for fast in SINGLE]
+    what = "one thread, no solution: different times"
+    yield Row(what, exactly(2), float(_distinct(none)), kind=TWO_TIMES)
+    none = [_times(fast, VCPUS, CLOCKS, "") for fast in BLAST]
+    what = "Blast, no solution: different times"
+    yield Row(what, exactly(5), float(_distinct(none)), "", (DIVIDED,), kind=FIVE_TIMES)
+    for name, specs, controller, cause, kind in (
+        ("solution 1", "1", "default", CONTRADICTS, None),
+        ("solution 1, adaptive coefficients", "1 adaptive", "default", ESTIMATED, OUR_COEFFICIENT),
+        ("solution 2, our controller", "2", "default", "", OUR_RULE),
+        ("solution 2, old = 0 when blocked", "2", "printed", PRINTED_RULE, None),
+        ("solution 2, old decays", "2", "printed-decay", PRINTED_RULE, None),
+    ):
+        for speedup in SPEEDS:
+            times = [_times(fast, 1, speedup, specs, controller) for fast in SINGLE]
+            what = f"one thread of speedup {speedup:.3g}, {name}: greatest time over the baseline"
+            assumed = (PROGRAMS, *((ONE_INSTRUCTION_A_CYCLE,) if specs == "2" else ()))
+            exact = SAME_SPEED if specs == "1" and speedup == CLOCKS else kind
+            yield Row(what, SAME, _furthest(times), "", assumed, cause, exact)
+        times = [_times(fast, VCPUS, CLOCKS, specs, controller) for fast in BLAST]
+        what = f"Blast, {name}: greatest time over the baseline"
+        exact = SAME_SPEED if specs == "1" else kind
+        yield Row(what, SAME, _furthest(times), "", (DIVIDED,), cause, exact)
+
+
+def _furthest(times: list[float]) -> float:
+    """The time that is furthest from the baseline."""
+    return max(times, key=lambda time: abs(time - 1.0))
+
+
+@dataclass(frozen=True)
+class Queue(Inputs):
+    """WordPress' requests; chosen such that the medians on both core types come out."""
+
+    load: float = 0.98682
+    """Load of a slow core."""
+    request_s: float = 0.844e-3
+    """Mean work of a request there."""
+
+
+VARIED = (Queue(load=0.98), Queue(load=0.99), Queue(request_s=0.75e-3), Queue(request_s=0.95e-3))
+
+
+@cache
+def _latencies(where: str, kind: str, inputs: Queue) -> tuple[float, ...]:
+    """Percentiles 50, 95 and 99 of the response time of one of WordPress' two servers, in s."""
+    specs = {**(WHOLE_IPS if kind == "2" else CORE), "amp:core_type": where}
+    served = Requests(inputs.load / inputs.request_s, inputs.request_s)
+    workload = replace(steady(CLOCKS), requests=served)
+    made = replace(
+        scenario(MACHINE, [guest("apache", workload, 1, specs, where)], 20.0),
+        seed=inputs.seed,
+        agent=Settings(Terms(enforce=kind != "")),
+    )
+    vm = run(made, "none").vms["apache"]
+    assert isinstance(vm, VmResultWithRequests)
+    return tuple(p or 0.0 for p in (vm.latency_p50_s, vm.latency_p95_s, vm.latency_p99_s))
+
+
+def _figure_3(inputs: Queue) -> Iterator[Row]:
+    chosen = fitted("load and work of requests")
+    for where, median_us in (("slow", 44385.0), ("fast", 691.0)):
+        ours = 1e6 * _latencies(where, "", inputs)[0]
+        what = f"no solution: median on a {where} core"
+        yield Row(what, exactly(median_us, "us"), ours, "us", (QUEUE,), SATURATED, chosen)
+
+
+def _figure_3_solutions(inputs: Queue) -> Iterator[Row]:
+    solutions: tuple[tuple[str, str, Kind], ...] = (
+        ("solution 1", "1", SAME_SPEED),
+        ("solution 2, our controller", "2", OUR_RULE),
+    )
+    theirs = _latencies("slow", "", inputs)
+    for name, specs, kind in solutions:
+        latencies = _latencies("fast", specs, inputs)
+        for percentile, ours, baseline in zip((50, 95, 99), latencies, theirs, strict=True):
+            what = f"{name}: percentile {percentile} on a fast core over the baseline"
+            yield Row(what, SAME, ours / baseline, "", (QUEUE, NO_JITTER), kind=kind)
+
+
+SAME = Published("equal to the baseline", 0.99, 1.01, neutral=1.0)
+PAPER = Paper(
+    "teabe2017",
+    "Dealing with performance unpredictability in an asymmetric multicore processor cloud",
+    (
+        Figure("figure 2", "4.1", "Execution times of SPEC CPU2006 and Blast", _figure_2),
+        Figure("figure 3", "4.1", "WordPress, no solution", _figure_3, Queue(), VARIED, True),
+        Figure("figure 3, solutions", "4.1", "WordPress", _figure_3_solutions, Queue()),
+    ),
+    (
+        "figure 1 (processors of two public clouds): measurements of their machines",
+        "overhead (section 4.2): the agent's own cost is measured on real hosts, see the guide",
+        "box plots of figure 2 by program: an image",
+    ),
+)

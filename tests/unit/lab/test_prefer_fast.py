@@ -1,0 +1,98 @@
+"""A host whose kernel prefers fast pCPUs, beside one whose kernel does not know them."""
+
+from dataclasses import replace
+
+import pytest
+
+from amp_nova.model.topology import CoreType, PCpu, Topology
+from amp_nova.plugins import load_policy
+from amp_nova_lab.host import SimHost
+from amp_nova_lab.run import run
+from amp_nova_lab.scenarios.hosts import Machine
+from amp_nova_lab.scenarios.workload import Phase
+from tests.unit.lab.builders import guest, place, scenario, topology
+
+PREFER_FAST = Machine(kernel="prefer_fast")
+
+
+def on_both(*guests, policy="none", **host):
+    """The results of a scenario on either kernel."""
+    made = scenario(*guests, **host)
+    return [
+        run(replace(made, machine=Machine(kernel=k)), load_policy(policy))
+        for k in ("blind", "prefer_fast")
+    ]
+
+
+def test_a_busy_vcpu_moves_to_an_idle_fast_pcpu():
+    """It does at once, and once; without preference it stays where it started."""
+    blind, prefers = on_both(guest(start_on="slow"))
+
+    assert (blind.vms["vm"].fast_share, blind.migrations) == (0.0, 0)
+    assert (prefers.vms["vm"].fast_share, prefers.migrations) == (1.0, 1)
+
+
+@pytest.mark.parametrize(("fast", "slow"), [(1, 1), (1, 3), (2, 2)])
+def test_nothing_moves_while_all_fast_pcpus_are_busy(fast, slow):
+    """Whoever came first keeps the fast pCPU, and nobody fights for it."""
+    for vcpus in range(fast, fast + slow + 1):
+        guests = [guest(f"vm{i}") for i in range(vcpus)]
+        _, prefers = on_both(*guests, fast=fast, slow=slow)
+        shares = sorted(vm.fast_share for vm in prefers.vms.values())
+        assert shares == [0.0] * (vcpus - fast) + [1.0] * fast
+        assert (prefers.migrations, prefers.fast_idle_ratio) == (0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_crowded_pcpus_are_shared_as_without_preference(seed):
+    """No pCPU is idle, so there is nothing to prefer."""
+    blind, prefers = on_both(*(guest(f"vm{i}") for i in range(5)), slow=2, seed=seed)
+
+    assert prefers.vms == pytest.approx(blind.vms)
+
+
+def test_fast_pcpus_idle_only_while_nobody_could_use_them():
+    """A guest that sleeps half the time leaves the fast pCPU to the other one, and back."""
+    guests = guest("busy", speed=2.0), guest("sleeps", utilization=0.5)
+    prefers = on_both(*guests)[1]
+
+    assert prefers.fast_idle_ratio == pytest.approx(0.0, abs=1e-9)
+    assert prefers.vms["busy"].fast_share > 0.99
+
+
+def test_the_middle_of_three_core_types_is_preferred_to_the_slowest():
+    """Three core types, a vCPU for each but the slowest."""
+    gains = (Phase((1.0, 1.5, 2.0)),)
+    types = CoreType("low", 1.0), CoreType("middle", 1.5), CoreType("high", 2.0)
+    pcpus = tuple(PCpu(i, t.name, (i,), llc=0) for i, t in enumerate((*types, types[0])))
+    host = SimHost(
+        Topology(types, pcpus, "low", "test"),
+        [guest(n, phases=gains, start_on="low") for n in "ab"],
+        machine=PREFER_FAST,
+    )
+    host.advance(10.0)
+
+    ran_s = [host.meters(name)[0].run_s for name in "ab"]
+    assert sorted(ran_s) == [(0.0, 0.0, 10.0), (0.0, 10.0, 0.0)]
+
+
+def test_an_affinity_overrides_the_preference():
+    """A policy puts a vCPU on a slow pCPU, where it stays beside an idle fast one."""
+    host = SimHost(topology(), [guest()], machine=PREFER_FAST)
+    host.advance(1.0)
+    place(host, 1)
+    host.advance(3.0)
+
+    assert host.meters("vm")[0].run_s == pytest.approx((2.0, 1.0))
+
+
+def test_a_thread_beside_a_busy_one_is_not_idle():
+    """One fast core of two threads and two slow cores: the second vCPU stays on a slow one."""
+    types = CoreType("slow", 1.0), CoreType("fast", 2.0, threads_per_core=2, smt_busy_factor=0.4)
+    names = "fast", "fast", "slow", "slow"
+    pcpus = tuple(PCpu(i, n, (0, 1) if n == "fast" else (i,), llc=0) for i, n in enumerate(names))
+    guests = [guest(n, start_on="slow") for n in "ab"]
+    host = SimHost(Topology(types, pcpus, "slow", "test"), guests, machine=PREFER_FAST)
+    host.advance(10.0)
+
+    assert sorted(host.meters(n)[0].run_s for n in "ab") == [(0.0, 10.0), (10.0, 0.0)]

@@ -1,0 +1,217 @@
+"""Who is told what. The filter is a fake (``Filter``); the real one is in tests/functional."""
+
+import json
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from amp_nova.tenant.application import BODY_BYTES_MAX, Application
+from amp_nova.tenant.prometheus import Prometheus
+from tests.tenant import (
+    FORGED,
+    OTHER_SERVER,
+    OWNERS,
+    PROJECT,
+    SERVER,
+    TOKENS,
+    call,
+    conf,
+    forged,
+    nova,
+    nova_request,
+    settings,
+)
+
+SECRET = "never to be told to others"
+
+
+class Filter:
+    """A FAKE of Keystone's filter: it knows ``TOKENS``, and removes what a client forges."""
+
+    def __init__(self, application, nova="http://127.0.0.1:9"):
+        self.application, self.nova = application, nova
+
+    def __call__(self, request, start):
+        forged = [k for k in request if k.startswith("HTTP_X_") and k != "HTTP_X_AUTH_TOKEN"]
+        request = {k: v for k, v in request.items() if k not in forged}
+        known = TOKENS.get(request.get("HTTP_X_AUTH_TOKEN"))
+        if known is None:
+            start("401 Unauthorized", [])
+            return [b"{}"]
+        request["HTTP_X_IDENTITY_STATUS"] = "Confirmed"
+        request |= {f"HTTP_X_{name}": value for name, value in known.items()}
+        endpoint = lambda _session, **_wanted: self.nova  # noqa: E731
+        request["keystone.token_auth"] = SimpleNamespace(get_endpoint=endpoint)
+        return self.application(request, start)
+
+
+def figures(server, project):
+    """Figures of a server in its own project alone, as Prometheus answers them."""
+    known = OWNERS.get(server) == project
+    return {"told": SECRET if server == SERVER else "other"} if known else {}
+
+
+@pytest.fixture
+def service():
+    """The application behind the fake filter, and a fake Nova."""
+    with nova() as url:
+        yield Filter(Application(conf(), figures), url)
+
+
+def test_nova_and_the_owner_are_told(service):
+    """Nova of a project that it names, as a guest reads vendor_data2.json; an owner of his own."""
+    nova_is = call(service, body=nova_request(), HTTP_X_AUTH_TOKEN="nova")
+    owner_is = call(service, "GET", f"/v1/servers/{SERVER}", HTTP_X_AUTH_TOKEN="owner")
+
+    assert nova_is == owner_is == (200, {"told": SECRET})
+
+
+@pytest.mark.parametrize(
+    ("token", "status"),
+    [("other", 404), ("admin", 404), ("domain", 403), ("nova", 404), ("stolen", 401), ("", 401)],
+)
+def test_others_are_not_told_even_if_nova_shows_them_the_server(service, token, status):
+    """An administrator of another project sees it in Nova; Prometheus is his way to figures."""
+    asked = call(service, "GET", f"/v1/servers/{SERVER}", HTTP_X_AUTH_TOKEN=token)
+
+    assert asked == (status, {})
+
+
+@pytest.mark.parametrize("token", ["owner", "other", "admin", "domain"])
+def test_only_the_service_role_vouches_for_servers(service, token):
+    """Not even an administrator's token does."""
+    assert call(service, body=nova_request(), HTTP_X_AUTH_TOKEN=token) == (403, {})
+
+
+def test_the_role_is_an_option():
+    """And compared as Keystone does, without regard to case."""
+    TOKENS["vendor"] = {"PROJECT_ID": "x", "ROLES": "Vendor"}
+    service = Filter(Application(conf(role="vendor"), figures))
+    try:
+        assert call(service, body=nova_request(), HTTP_X_AUTH_TOKEN="vendor")[0] == 200
+        assert call(service, body=nova_request(), HTTP_X_AUTH_TOKEN="nova")[0] == 403
+    finally:
+        del TOKENS["vendor"]
+
+
+def test_without_the_filter_nobody_is_told():
+    """A deployment that forgets it serves nothing, whatever roles a request claims."""
+    bare = Application(conf(), figures)
+
+    assert call(bare, body=nova_request(), HTTP_X_ROLES="service")[0] == 401
+    path = f"/v1/servers/{SERVER}"
+    assert call(bare, "GET", path, HTTP_X_PROJECT_ID=PROJECT)[0] == 401
+    assert call(bare, body=nova_request(), HTTP_X_IDENTITY_STATUS="Invalid")[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (500, b"", 503),
+        (200, b"<html>", 503),
+        (200, b"{}", 503),
+        (200, b'{"server": []}', 503),
+        (200, json.dumps({"server": {"id": SERVER}}).encode(), 404),
+        (200, json.dumps({"server": {"id": OTHER_SERVER, "tenant_id": PROJECT}}).encode(), 404),
+        (302, b"", 404),
+        (403, b"", 404),
+    ],
+)
+def test_if_nova_does_not_show_the_server_nothing_is_told(status, body, told):
+    """A wrong answer is not a yes."""
+    with nova((status, body)) as url:
+        service = Filter(Application(conf(), figures), url)
+        asked = call(service, "GET", f"/v1/servers/{SERVER}", HTTP_X_AUTH_TOKEN="owner")
+
+    assert asked == (told, {})
+
+
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:9"], ids=["not in the catalogue", "down"])
+def test_if_nova_cannot_be_asked_nothing_is_told(url):
+    """503, so that the user tries again."""
+    service = Filter(Application(conf(), figures), url)
+
+    asked = call(service, "GET", f"/v1/servers/{SERVER}", HTTP_X_AUTH_TOKEN="owner")
+
+    assert asked == (503, {})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[]", 400),
+        (b"\xff\xfe", 400),
+        (b"[" * 200_000, 400),
+        (b'{"x": ' * 100_000, 400),
+        (nova_request(None), 400),
+        (nova_request(SERVER + "\n"), 400),
+        (nova_request(SERVER.upper()), 400),
+        (nova_request(f'{SERVER}"}} or {{resource!="'), 400),
+        (nova_request(project=f'{PROJECT}",project=~".*'), 400),
+        (nova_request(project=""), 400),
+        (b" " * (BODY_BYTES_MAX + 1), 413),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_what_nova_would_not_send_is_refused(service, body, status):
+    """Whoever has the service role may still be wrong."""
+    assert call(service, body=body, HTTP_X_AUTH_TOKEN="nova") == (status, {})
+
+
+@pytest.mark.parametrize("length", ["-1", "many", "99999999999999999999", "1e3"])
+def test_a_length_that_is_none_is_refused(service, length):
+    """Before anything is read."""
+    asked = call(service, body=b"", HTTP_X_AUTH_TOKEN="nova", CONTENT_LENGTH=length)
+
+    assert asked == (413, {})
+
+
+def test_all_that_nova_may_send_is_accepted(service):
+    """User data of 64 KiB, and 128 items of metadata in characters that JSON escapes."""
+    metadata = {f"{n:03}" + "ü" * 252: "ü" * 255 for n in range(128)}
+    body = nova_request(metadata=metadata, **{"user-data": "A" * 65535})
+
+    assert call(service, body=body, HTTP_X_AUTH_TOKEN="nova")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/vendordata"),
+        ("POST", f"/v1/servers/{SERVER}"),
+        ("GET", "/v1/servers"),
+        ("GET", f"/v1/servers/{SERVER}/"),
+        ("GET", f"/v1/servers/{SERVER}\n"),
+        ("GET", "/v1/servers/../vendordata"),
+        ("GET", "/"),
+    ],
+)
+def test_there_is_nothing_else(service, method, path):
+    """No other method or path."""
+    assert call(service, method, path, HTTP_X_AUTH_TOKEN="nova") == (404, {})
+
+
+def test_no_forged_request_gives_anything_about_another_project(fake, caplog):
+    """10,000 of them, through everything but the filter: not a figure, and no second query."""
+    random_, asked = random.Random(31), Prometheus(settings(fake.url, cache_s=60.0))
+    statuses = set()
+    with nova() as url:
+        service = Filter(Application(conf(), asked.figures), url)
+        for number in range(FORGED):
+            request = forged(random_)
+            status, told = call(service, **request)
+            statuses.add(status)
+            assert told == {}, f"request {number}: {request}"
+            assert status != 500, f"request {number}: {request}"
+        # The same service does tell those who may know.
+        assert call(service, body=nova_request(), HTTP_X_AUTH_TOKEN="nova")[1]["age_s"] >= 0
+        owner = call(service, "GET", f"/v1/servers/{SERVER}", HTTP_X_AUTH_TOKEN="owner")
+    assert owner[1]["booked_refcores"] == 0.5
+    assert statuses == {200, 400, 401, 403, 404}
+    own = f'resource="{SERVER}",project="'
+    for expression in fake.asked:  # each names one server and one project, and nothing else
+        assert own in expression
+        assert expression.count('"') == (6 if expression.endswith("[300s]") else 4)

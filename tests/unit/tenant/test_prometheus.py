@@ -1,0 +1,194 @@
+"""The query: answers in time, and empty ones for whatever goes wrong."""
+
+import json
+import logging
+import threading
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from amp_nova.tenant import prometheus
+from amp_nova.tenant.prometheus import Prometheus
+from tests.programs import until
+from tests.tenant import PROJECT, SERVER, half, reply, series, settings
+
+IN_TIME_S = 0.2
+LATE_S = 1.0
+"""More than that and what threads of a busy machine wait."""
+RIGHT = json.dumps({"data": {"result": half()}}).encode()
+
+
+def source(fake, **changed):
+    return Prometheus(settings(fake.url, **changed))
+
+
+@pytest.mark.parametrize(
+    ("before_s", "steps", "age_s"),
+    [(7.0, 30, pytest.approx(7, abs=0.5)), (200.0, 8, pytest.approx(200, abs=1)), (-1.0, 30, 0)],
+    ids=["scraped", "not scraped any more", "Prometheus' clock is ahead"],
+)
+def test_figures_say_how_old_they_are_and_where_they_come_from(fake, before_s, steps, age_s):
+    """Age and time of the last sample."""
+    fake.samples = half(until_s=time.time() - before_s, steps=steps)
+
+    known = source(fake).figures(SERVER, PROJECT)
+
+    assert (known["source"], known["age_s"]) == ("prometheus", age_s)
+    age = datetime.now(UTC) - datetime.fromisoformat(known["measured_at"])
+    assert age.total_seconds() == pytest.approx(before_s, abs=1.5)
+    assert (known["booked_refcores"], known["coefficient"]) == (0.5, 2.0)
+    assert "measured_s" not in known
+
+
+def test_figures_are_reused_and_their_age_grows(fake):
+    """Two queries, whoever asks, until ``cache_s`` is over."""
+    asked = source(fake, cache_s=0.5)
+    first = asked.figures(SERVER, PROJECT)
+    time.sleep(0.2)
+    second = asked.figures(SERVER, PROJECT)
+
+    assert len(fake.asked) == 2
+    assert second["age_s"] >= first["age_s"] + 0.1
+    time.sleep(0.4)
+    asked.figures(SERVER, PROJECT)
+    assert len(fake.asked) == 4
+
+
+def test_those_who_ask_at_the_same_time_share_one_answer(fake):
+    """A guest cannot multiply the load on Prometheus."""
+    asked, answers = source(fake), []
+    threads = [
+        threading.Thread(target=lambda: answers.append(asked.figures(SERVER, PROJECT)))
+        for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(fake.asked) == 2
+    assert all(a["booked_refcores"] == 0.5 for a in answers)
+
+
+def slow(handler):
+    time.sleep(LATE_S / 2)  # for each of two queries
+    reply(handler, RIGHT)
+
+
+def test_a_late_answer_is_empty_and_serves_the_next_request(fake):
+    """Nobody waits longer than 200 ms."""
+    fake.respond, asked = slow, source(fake, timeout_s=IN_TIME_S, cache_s=60.0)
+
+    started = time.monotonic()
+    assert asked.figures(SERVER, PROJECT) == {}
+    assert time.monotonic() - started < LATE_S
+    until(lambda: asked.figures(SERVER, PROJECT), 10, "the late answer")
+    assert len(fake.asked) == 2
+
+
+def trickling(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(40):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+def huge(handler):
+    reply(handler, RIGHT + b" " * (2 << 20))
+
+
+def elsewhere(handler):
+    if "again" in handler.path:
+        reply(handler, RIGHT)
+    else:
+        reply(handler, b"", 302, Location=f"{handler.path}&again=1")
+
+
+def cut_off(handler):
+    reply(handler, b"{", Content_Length="1000")
+    handler.close_connection = True
+
+
+BAD = {
+    "trickling": trickling,
+    "huge": huge,
+    "cut off": cut_off,
+    "closed": lambda handler: handler.connection.close(),
+    "error": lambda handler: reply(handler, b'{"status": "error"}', 503),
+    "elsewhere": elsewhere,
+    "no JSON": lambda handler: reply(handler, b"<html>"),
+    "empty": lambda handler: reply(handler, b""),
+    "no data": lambda handler: reply(handler, b"{}"),
+    "another type": lambda handler: reply(handler, b'{"data": {"result": [1]}}'),
+    "deep": lambda handler: reply(handler, b"[" * 100_000),
+    "no numbers": lambda handler: reply(
+        handler, json.dumps({"data": {"result": [series("x", ["many"])]}}).encode()
+    ),
+    "no series": lambda handler: reply(handler, b'{"data": {"result": []}}'),
+    "beyond time": lambda handler: reply(
+        handler,
+        json.dumps({"data": {"result": [series("x", [1], until_s=1e300)]}}).encode(),
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_whatever_goes_wrong_the_answer_is_empty_and_in_time(fake, monkeypatch, bad):
+    """And the next one is right as soon as Prometheus is."""
+    monkeypatch.setattr(prometheus, "ANSWER_BYTES_MAX", 1 << 20)
+    fake.respond, asked = BAD[bad], source(fake, timeout_s=IN_TIME_S, cache_s=0.1)
+
+    started = time.monotonic()
+    assert asked.figures(SERVER, PROJECT) == {}
+    assert time.monotonic() - started < LATE_S
+    fake.respond = None
+    until(lambda: asked.figures(SERVER, PROJECT), 10, "the right answer")
+
+
+def test_no_prometheus_is_logged_once(caplog):
+    """Not once per request of every guest."""
+    caplog.set_level(logging.WARNING, prometheus.__name__)
+    asked = Prometheus(settings())
+
+    for number in range(5):
+        assert asked.figures(SERVER, f"project-{number}") == {}
+
+    assert caplog.text.count("answers are empty: Prometheus failed") == 1
+
+
+def test_the_log_shows_no_password(fake, caplog):
+    """Whichever way Prometheus fails, the address in the log is without it."""
+    for respond in (BAD["error"], BAD["closed"], BAD["no JSON"]):
+        fake.respond = respond
+        url = fake.url.replace("//", "//user:secret@")
+        assert Prometheus(settings(url)).figures(SERVER, PROJECT) == {}
+
+    assert caplog.text.count("Prometheus failed") == 3
+    assert "secret" not in caplog.text
+
+
+def test_what_is_not_asked_for_any_more_is_forgotten(fake):
+    """However many servers there are."""
+    asked = source(fake, cache_s=0.1)
+    for number in range(20):
+        asked.figures(SERVER, f"project-{number}")
+    time.sleep(0.1)
+    asked.figures(SERVER, PROJECT)
+
+    assert len(asked._cache) == 1
+
+
+def test_what_nobody_waits_for_is_not_asked_any_more(fake, monkeypatch):
+    """A slow Prometheus is not kept busy with a backlog."""
+    monkeypatch.setattr(prometheus, "QUERIES_MAX", 1)
+    fake.respond, asked = slow, source(fake, cache_s=0.1, timeout_s=0.01)
+    for number in range(20):
+        asked.figures(SERVER, f"project-{number}")
+    time.sleep(0.2)
+    asked.figures(SERVER, PROJECT)  # forgets what is older
+    asked._workers.shutdown()
+
+    assert len({expression.partition("project=")[2][:12] for expression in fake.asked}) < 8
