@@ -127,12 +127,8 @@ def test_a_command_of_the_simulator_that_is_not_installed(amp, monkeypatch):
 
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
 
-    assert amp("demo") == (
-        2,
-        "",
-        "amp-nova: 'demo' cannot be run: it is part of the simulator, which is not installed: "
-        "install python3-amp-nova-lab\n",
-    )
+    said = "it is part of the simulator, which is not installed: install python3-amp-nova-lab"
+    assert amp("demo") == (2, "", f"amp-nova: 'demo' cannot be run: {said}\n")
 
 
 def test_a_reader_that_quits_is_no_error():
