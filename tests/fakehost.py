@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from amp_nova.exceptions import Locked
-from amp_nova.guard import kernel as kernel_files
 from amp_nova.host.libvirt.domain_xml import parse
 from amp_nova.host.machine import OnlineTopology
+from amp_nova.kernel import cgroups
 from amp_nova.model.topology import CoreType, PCpu, Topology
 
 NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
@@ -119,7 +119,7 @@ class Kernel:
     def install(self, monkeypatch):
         """Answer in the kernel's place until the test ends."""
         self._pread, self._getaffinity = os.pread, os.sched_getaffinity
-        monkeypatch.setattr(kernel_files, "_write", self.write)
+        monkeypatch.setattr(cgroups, "_write", self.write)
         monkeypatch.setattr(os, "pread", self.pread)
         monkeypatch.setattr(os, "sched_getaffinity", self.get)
         monkeypatch.setattr(os, "sched_setaffinity", self.set)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from amp_nova.guard.kernel import PERIOD_US, started
+from amp_nova.kernel.cgroups import PERIOD_US
+from amp_nova.kernel.threads import started
 from amp_nova.model.bandwidth import Bandwidth, SafeState
 
 FOLDER = "records"

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.guard.kernel import GONE, DomainGroup, Thread, VcpuGroup, opened
 from amp_nova.guard.record import Domain, Tuning, Vcpu
+from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, opened
+from amp_nova.kernel.threads import GONE, Thread
 from amp_nova.model.bandwidth import Bandwidth, Step, described
 
 ATTEMPTS = 4

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.guard.kernel import READ_ONLY
-from amp_nova.host.cgroups import mounts
 from amp_nova.host.io_threads import Homes, IoThreads
 from amp_nova.host.libvirt.domain_xml import DomainXml, InterfaceXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.vcpu_threads import incarnation, process_id
+from amp_nova.kernel.cgroups import READ_ONLY, mounts
 from amp_nova.model.allocation import Failure
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread, ours

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.guard.kernel import Thread
-from amp_nova.host.cgroups import path_of
 from amp_nova.host.vcpu_threads import LINKS_EMPTY
+from amp_nova.kernel.cgroups import path_of
+from amp_nova.kernel.threads import Thread
 from amp_nova.model.cpulist import shared
 from amp_nova.profiling.io_overlap import IoThread
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from amp_nova.guard import record
-from amp_nova.guard.kernel import GONE
 from amp_nova.guard.record import AS_FOUND, Tuning, Vcpu
 from amp_nova.host.sensor import LibvirtSensor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
+from amp_nova.kernel.threads import GONE
 from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import Failure, SafeStates
 from amp_nova.model.bandwidth import SafeState

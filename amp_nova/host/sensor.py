@@ -11,12 +11,12 @@ from pathlib import Path
 from msgspec import structs
 
 from amp_nova.exceptions import DescriptorsExhausted
-from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import NONE, Counters
 from amp_nova.host.libvirt.domain_xml import DomainXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import OnlineTopology
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation, process_id
+from amp_nova.kernel.cgroups import mounts
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Domain, DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import Topology

@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec import structs
 
 from amp_nova.exceptions import CountersNever
-from amp_nova.guard.kernel import DomainGroup, Thread, VcpuGroup, started
-from amp_nova.host.cgroups import path_of
 from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
+from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, path_of
+from amp_nova.kernel.threads import Thread, started
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Sample, VcpuReading
 

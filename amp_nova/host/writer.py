@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from amp_nova.exceptions import ActuationFailed, ConfigInvalid, HypervisorUnavailable
-from amp_nova.guard.kernel import GONE, READ_ONLY
-from amp_nova.host.cgroups import at_period_start
 from amp_nova.host.records import Records
 from amp_nova.host.sensor import LibvirtSensor, nothing_paused
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
+from amp_nova.kernel.cgroups import READ_ONLY, at_period_start
+from amp_nova.kernel.threads import GONE
 from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import (
     LEASE,

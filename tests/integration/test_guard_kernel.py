@@ -12,8 +12,8 @@ import pytest
 
 import amp_nova
 from amp_nova.guard import record
-from amp_nova.guard.kernel import started
 from amp_nova.guard.record import Domain, Tuning, Vcpu
+from amp_nova.kernel.threads import started
 from amp_nova.model.bandwidth import Bandwidth, SafeState
 from tests.lab import until
 from tests.stands import Stand, why_not

@@ -23,8 +23,8 @@ from amp_nova.agent import settings, wiring
 from amp_nova.agent.loop import Loop
 from amp_nova.guard import __main__ as guard
 from amp_nova.guard import lease, record
-from amp_nova.host import cgroups
 from amp_nova.host.writer import Writer
+from amp_nova.kernel import cgroups
 from amp_nova.model.allocation import NOTHING_DONE, Changes, Outcome
 from amp_nova.plugins import load_policy
 from tests.lab import FAST, SLOW, until

@@ -41,6 +41,8 @@ EXCEPTIONS = "amp_nova.exceptions"
 LAB = "amp_nova_lab"
 OSLO = ("oslo_config", "oslo_log")
 
+KERNEL = ("amp_nova.kernel", "amp_nova.model.bandwidth", "amp_nova.model.cpu_weight", EXCEPTIONS)
+
 # The control loop and its parts: what the agent and the simulator share.
 LOOP = ("agent.loop", "agent.fast_loop", "agent.cycle", "agent.state")
 SHARED = (*DECISIONS, "amp_nova.ports", "amp_nova.plugins", EXCEPTIONS, VALUES)
@@ -53,12 +55,8 @@ ONLY: dict[str, tuple[str, ...]] = {
     # It is copied into servers, alone.
     "tenant/probe.py": (),
     # The guard has to run when anything else of amp-nova cannot: only values, without msgspec.
-    "guard": (
-        "amp_nova.guard",
-        "amp_nova.model.bandwidth",
-        "amp_nova.model.cpu_weight",
-        EXCEPTIONS,
-    ),
+    "kernel": KERNEL,
+    "guard": ("amp_nova.guard", *KERNEL),
     "ports.py": (*DECISIONS, EXCEPTIONS),
     **{
         path: (*SHARED, *(f"amp_nova.{part}" for part in LOOP))
@@ -91,6 +89,7 @@ ONLY_BY = {
     # A compute node and a scheduler do without the laboratory; cli loads its commands by name.
     LAB: (LAB,),
     "amp_nova.host": ("host", "cmd", "agent/wiring.py", f"{LAB}/commands/record.py"),
+    "amp_nova.kernel": ("kernel", "guard", "host"),
     "amp_nova.guard": (
         "guard",
         "host",
@@ -141,7 +140,7 @@ CALLED_BY = {
     "set_shares": ("host/writer.py", "guard/restore.py"),
     "set_weight": ("host/writer.py",),
     "set_affinity": ("host/writer.py", "host/io_threads.py", "guard/restore.py"),
-    "sched_setaffinity": ("guard/kernel.py", "tenant/probe.py", CALIBRATION),
+    "sched_setaffinity": ("kernel/threads.py", "tenant/probe.py", CALIBRATION),
     "sched_setscheduler": (),
     "setpriority": (),
     "pinVcpu": (),
@@ -482,7 +481,7 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
         tmp_path,
         control__entitlement="Entitlement(1)",
         control__limit="Quota(2)\nstructs.replace(e, quota=q)",
-        guard__kernel="import os\nos.sched_setaffinity(1, {2})",
+        kernel__threads="import os\nos.sched_setaffinity(1, {2})",
         host__writer="g.set_bandwidth(None)",
         agent__state__x="structs.replace(e, quota=q)",
         policies__x="Entitlement(1)",

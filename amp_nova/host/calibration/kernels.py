@@ -22,8 +22,8 @@ from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
 from amp_nova.hardware import slices
 from amp_nova.hardware.calibration import Kernel
 from amp_nova.hardware.slices import Run, Sample, Slice
-from amp_nova.host import cgroups
 from amp_nova.host.counters import perf, perf_vcpu
+from amp_nova.kernel import cgroups
 
 INTEGER = Kernel("integer", True, "pow() of 512-bit integers modulo another")
 FLOAT = Kernel("float", True, "math.hypot() of 1000 floats, 100 times")

@@ -11,10 +11,10 @@ from dataclasses import replace
 import libvirt
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.guard.kernel import PERIOD_US
 from amp_nova.host.libvirt.domain_xml import MARK_PREFIX, MARK_URI, NO_MARK, Mark, read_mark
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
+from amp_nova.kernel.cgroups import PERIOD_US
 from amp_nova.model import cpulist
 from amp_nova.model.bandwidth import Bandwidth, Step
 from amp_nova.model.observation import VcpuKey

@@ -12,8 +12,8 @@ from amp_nova import conf as options
 from amp_nova.agent import wiring
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator.release import WHY
-from amp_nova.guard import kernel
 from amp_nova.guard.pauses import Pauses
+from amp_nova.kernel import cgroups
 from amp_nova.model.allocation import Change, Changes, Failure, Step
 from tests.fakehost import resource
 from tests.tables import cells
@@ -46,7 +46,7 @@ def test_pause_excludes_one_instance(run, excluded):
 def test_no_write_is_under_way_once_a_pause_returned(run, node, config, monkeypatch):
     """It waits for the write that the agent is making; the agent makes no other one."""
     begun, go, order = threading.Event(), threading.Event(), []
-    write = kernel._write
+    write = cgroups._write
 
     def slow(*args):
         begun.set()
@@ -57,7 +57,7 @@ def test_no_write_is_under_way_once_a_pause_returned(run, node, config, monkeypa
     def pause():
         order.append(run("pause", NAME, "--ttl", "600")[0])
 
-    monkeypatch.setattr(kernel, "_write", slow)
+    monkeypatch.setattr(cgroups, "_write", slow)
     writer = wiring.make_writer(options.load(files=[str(config)]), node.sensor)
     changes = Changes((Change((R, 0), (Step(bandwidth=None),)),))
     threads = [

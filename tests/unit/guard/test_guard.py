@@ -13,12 +13,13 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 import amp_nova
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator.release import WHY
-from amp_nova.guard import kernel, lease, record
+from amp_nova.guard import lease, record
 from amp_nova.guard.__main__ import Watch
 from amp_nova.guard.pauses import Pauses
 from amp_nova.guard.restore import original, restore
 from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
+from amp_nova.kernel import cgroups, threads
 from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import Node, put, resource
 
@@ -122,28 +123,28 @@ def test_when_it_expires_limits_and_weights_stay(host):
 @pytest.mark.parametrize("when", ["before the write", "after the write"])
 def test_an_instance_that_is_released_meanwhile_gets_what_was_found(host, monkeypatch, when):
     """A command that keeps the lock for long does not keep the guard from its work."""
-    domain, write = record.load(host.state / record.FOLDER, resource(NAME)), kernel._write
+    domain, write = record.load(host.state / record.FOLDER, resource(NAME)), cgroups._write
 
     def release():
         Pauses(host.state).pause(resource(NAME), WHY)
         restore(domain, original)
 
-    def state(thread, real=kernel.Thread.pcpus):
+    def state(thread, real=threads.Thread.pcpus):
         now = real(thread)
         if when == "before the write":
-            monkeypatch.setattr(kernel.Thread, "pcpus", real)
+            monkeypatch.setattr(threads.Thread, "pcpus", real)
             release()
         return now
 
     def late(path, value, kept=None):
         if when == "after the write" and "cfs_period" not in path:
-            monkeypatch.setattr(kernel, "_write", write)
+            monkeypatch.setattr(cgroups, "_write", write)
             release()
         write(path, value, kept)
 
     host.move(FAST)
-    monkeypatch.setattr(kernel.Thread, "pcpus", state)
-    monkeypatch.setattr(kernel, "_write", late)
+    monkeypatch.setattr(threads.Thread, "pcpus", state)
+    monkeypatch.setattr(cgroups, "_write", late)
 
     host.guard()
 
@@ -162,7 +163,7 @@ def test_a_vcpu_that_is_moved_meanwhile_gets_the_limit_of_where_it_is(host, monk
 
     host.move(FAST)
     host.reload()
-    monkeypatch.setattr(kernel, "_write", moves)
+    monkeypatch.setattr(cgroups, "_write", moves)
 
     host.guard()
     assert places

@@ -70,7 +70,7 @@ def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypa
         seen.append(agent.recorded())
         write(*arguments)
 
-    monkeypatch.setattr("amp_nova.guard.kernel._write", spy)
+    monkeypatch.setattr("amp_nova.kernel.cgroups._write", spy)
     agent.loop.cycle()
 
     first = seen[0]

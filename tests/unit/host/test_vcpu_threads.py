@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from amp_nova.guard.kernel import started
 from amp_nova.host import vcpu_threads
-from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import Counters
+from amp_nova.kernel.cgroups import mounts
+from amp_nova.kernel.threads import started
 from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import TIDS_FROM, FakeFiles, remove
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.host import cgroups
+from amp_nova.kernel import cgroups
 from amp_nova.model.bandwidth import Bandwidth
 
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from amp_nova.guard import kernel
-from amp_nova.guard.kernel import GONE, DomainGroup, VcpuGroup
+from amp_nova.kernel import cgroups
+from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup
+from amp_nova.kernel.threads import GONE
 from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import FakeFiles, descriptors
 
@@ -131,9 +132,9 @@ def test_real_write_raises_the_kernels_error_and_leaves_no_descriptor():
     """A raw descriptor gives the answer at once: /dev/full accepts nothing."""
     before = descriptors()
 
-    kernel._write("/dev/null", "1")
+    cgroups._write("/dev/null", "1")
     with pytest.raises(OSError, match="No space left"):
-        kernel._write("/dev/full", "1")
+        cgroups._write("/dev/full", "1")
 
     assert descriptors() == before
 
@@ -193,7 +194,7 @@ def test_a_replaced_group_is_not_opened(host):
     """Its path is not enough; the path that is given stays that of the group that was opened."""
     path = host.group(NAME, "vcpu0")
     inode = os.stat(path).st_ino
-    with kernel.opened(str(path), inode) as folder, contextlib.closing(group(host)) as old:
+    with cgroups.opened(str(path), inode) as folder, contextlib.closing(group(host)) as old:
         path.rename(path.with_name("gone"))
         host.group(NAME, "vcpu0")
         VcpuGroup(folder, host.version).set_bandwidth(FORTY)
@@ -201,4 +202,4 @@ def test_a_replaced_group_is_not_opened(host):
     assert group(host).bandwidth() is None
 
     with pytest.raises(FileNotFoundError, match="cgroup was replaced"):
-        kernel.opened(str(path), inode).__enter__()
+        cgroups.opened(str(path), inode).__enter__()

@@ -1,22 +1,26 @@
-"""The kernel's files of a thread, of a vCPU's CPU cgroup and of a domain's, for agent and guard.
+"""CPU cgroups of vCPUs and domains, version 1 or 2: where they are, and their files.
 
-The guard has to run when anything else cannot, so this module needs the standard library only.
-Cgroups may be of version 1 or 2. A read or write through an open descriptor takes about 1 us;
-through libvirt it takes 1 to 2 ms. At every write, even of the same value, the kernel refills a
-group's bandwidth and forgives its debt, so only changes are written.
+A read or write through an open descriptor takes about 1 us; through libvirt it takes 1 to 2 ms. At
+every write, even of the same value, the kernel refills a group's bandwidth and forgives its debt,
+so only changes are written.
 """
 
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
 
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpu_weight import DEFAULT
 
-GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
-"""Errors of a file whose process or cgroup no longer exists, or has been replaced."""
+K = TypeVar("K")
+POLL_S = 0.0002
+WAIT_MAX_S = 0.11
+"""A little more than the longest usual period; longer periods are not waited for."""
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 """Errors of a write that is not permitted."""
 PERIOD_US = 100_000
@@ -30,59 +34,38 @@ _SHARES = 1024
 """The shares of cgroup version 1 that are ``cpu_weight.DEFAULT``."""
 
 
-def started(folder: str) -> str:
-    """Start time of a thread or process, in clock ticks since boot, from its ``stat`` file."""
-    # Plain calls: with pathlib and a text file this takes twice as long, and every write needs it.
-    fd = os.open(f"{folder}/stat", os.O_RDONLY)
-    try:
-        raw = os.read(fd, 1024)
-    finally:
-        os.close(fd)
-    return raw.rpartition(b")")[2].split(None, 20)[19].decode()
+def mounts(root: Path) -> dict[str, Path]:
+    """Where the ``cpu`` controller (v1) and the unified tree (key ``""``, v2) are mounted.
 
-
-class Thread:
-    """A thread. Every method raises ``OSError`` (``GONE``) once it has ended.
-
-    ``task``: its folder in ``/proc``, text like all paths that are kept per vCPU: hundreds of
-    ``Path`` objects would take most of a MiB. ``started``: its start time.
+    The kernel separates fields by spaces and lines by line feeds, and escapes both in names, which
+    may contain any other byte.
     """
+    mounted: dict[str, Path] = {}
+    for line in os.fsdecode((root / "proc/self/mounts").read_bytes()).split("\n"):
+        fields = line.split(" ")
+        if len(fields) < 4:
+            continue
+        _, where, kind, options, *_ = fields
+        if kind == "cgroup2":
+            mounted.setdefault("", root / where.lstrip("/"))
+        elif kind == "cgroup" and "cpu" in options.split(","):
+            mounted.setdefault("cpu", root / where.lstrip("/"))
+    return mounted
 
-    __slots__ = ("_schedstat", "started", "task", "tid")
 
-    def __init__(self, task: str, since: str | None = None) -> None:
-        """``since``: the start time of the thread that is meant; ``None``: any thread."""
-        self.task = task
-        self.tid = int(os.path.basename(task))
-        self.started = started(task) if since is None else since
-        self._schedstat = os.open(f"{task}/schedstat", os.O_RDONLY)
+def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[str, int] | None:
+    """Folder and version of the CPU cgroup in the text of a thread's ``/proc/.../cgroup`` file.
 
-    def close(self) -> None:
-        """Close the descriptor."""
-        with contextlib.suppress(OSError):
-            os.close(self._schedstat)
-
-    def schedstat(self) -> bytes:
-        """Time run, time waited (both in ns) and number of time slices, as the kernel writes it."""
-        return os.pread(self._schedstat, 128, 0)
-
-    def verify(self) -> None:
-        """Raise ``OSError`` (``GONE``) unless the thread ID still belongs to the same thread.
-
-        The descriptor fails once its thread has ended, even if the ID is in use again; the start
-        time distinguishes two threads with the same ID.
-        """
-        self.schedstat()
-        if started(self.task) != self.started:
-            raise ProcessLookupError(errno.ESRCH, "the thread ID was reused")
-
-    def pcpus(self) -> frozenset[int]:
-        """The pCPUs that the thread may run on."""
-        return frozenset(os.sched_getaffinity(self.tid))
-
-    def set_affinity(self, pcpus: frozenset[int]) -> None:
-        """Set the pCPUs that it may run on; the kernel keeps to those of its cpuset."""
-        os.sched_setaffinity(self.tid, pcpus)
+    ``None`` if the text names none that is mounted.
+    """
+    unified = None
+    for line in cgroup_file.rstrip("\n").split("\n"):
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(",") and "cpu" in mounted:
+            return str(mounted["cpu"] / path.lstrip("/")), 1
+        if not controllers and "" in mounted:
+            unified = str(mounted[""] / path.lstrip("/"))
+    return None if unified is None else (unified, 2)
 
 
 @contextlib.contextmanager
@@ -302,3 +285,41 @@ class DomainGroup:
         if (now := self.shares()) != shares:
             name = os.path.basename(self._path)
             raise ActuationFailed(f"the kernel reports the {name} {now} after {shares} was set")
+
+
+def at_period_start(
+    groups: Mapping[K, VcpuGroup],
+    act: Callable[[K], None],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Call ``act`` for every group when its next period begins: to write limits.
+
+    At every write the kernel refills the group's bandwidth. In the middle of a period, a group that
+    has used up its quota would get a second one: 3 % of what it may use in 3 s. Right after a
+    period begins, the refill returns only what the group has used since.
+
+    A group without demand begins no period, and a refill gives it nothing: ``act`` is called for it
+    after the length of one period.
+    """
+    began, now = {}, clock()
+    until = {}
+    for key, group in groups.items():
+        began[key], period_s = _period(group)
+        until[key] = now + min(1.1 * period_s, WAIT_MAX_S)
+    while began:
+        for key in list(began):
+            if _period(groups[key])[0] != began[key] or clock() >= until[key]:
+                del began[key]
+                act(key)
+        if began:
+            sleep(POLL_S)
+
+
+def _period(group: VcpuGroup) -> tuple[int, float]:
+    """Number of periods so far, and the length of one in s; 0 s if the group is gone."""
+    try:
+        limit = group.bandwidth()
+        return group.periods(), 0.0 if limit is None else limit.period_us / 1e6
+    except OSError:  # ``act`` finds that out
+        return -1, 0.0
