@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from tests.fault_table import (  # noqa: F401 - hooks
+from tests.properties.examples import DEFAULT, examples
+from tests.support.fault_table import (  # noqa: F401 - hooks
     pytest_collection_modifyitems,
     pytest_sessionfinish,
     pytest_terminal_summary,
 )
-from tests.properties.examples import DEFAULT, examples
 
 # A run that is told to stop ends as after Ctrl-C: its guests, agents and slow cores go with it.
 signal.signal(signal.SIGTERM, signal.default_int_handler)

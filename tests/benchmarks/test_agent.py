@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import FAST, SLOW, Agent
+from tests.support.lab import FAST, SLOW, Agent
 
 pytestmark = pytest.mark.measures
 GUESTS, VCPUS = 6, 4

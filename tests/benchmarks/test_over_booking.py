@@ -28,8 +28,8 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.scheduling import host_fit
 from amp_nova.scheduling.demands import demands_on
 from amp_nova.wire.encoding import encode
-from tests import broker, hosts
-from tests.host_reports import host_report, request
+from tests.support import broker, hosts
+from tests.support.host_reports import host_report, request
 
 BOOTS = int(os.environ.get("AMP_NOVA_BOOTS", "60"))
 WORKERS = (1, 2, 4) if BOOTS > 100 else (2,)

@@ -17,7 +17,7 @@ from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy, policies
 from amp_nova.policies.api import Decision, HostView, VcpuView
 from amp_nova_lab.run import run
-from tests import hosts, reports
+from tests.support import hosts, reports
 from tests.unit.lab.builders import guest, scenario
 
 REPEATS = 4

@@ -38,10 +38,10 @@ from amp_nova.scheduling.pending import Pending
 from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
-from tests import hosts
-from tests.host_reports import host_report, request
-from tests.nova_requests import flavor, request_spec
-from tests.scheduler import alone
+from tests.support import hosts
+from tests.support.host_reports import host_report, request
+from tests.support.nova_requests import flavor, request_spec
+from tests.support.scheduler import alone
 
 objects.register_all()
 HOSTS, REPEATS = 1000, 15

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import programs
 from tests.guests.guest import GuestSpec, build, domain_xml
-from tests.programs import run
+from tests.support import programs
+from tests.support.programs import run
 
 until = functools.partial(programs.until, pause_s=0.5)
 ROOT = Path(__file__).parents[2]

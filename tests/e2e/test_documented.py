@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from tests import documented
+from tests.support import documented
 from tools.cloud.client import openstack
 from tools.cloud.layout import FAST
 

@@ -1,4 +1,4 @@
-"""Agents of fake hosts: the real loop and publisher over ``tests.hosts``.
+"""Agents of fake hosts: the real loop and publisher over ``tests.support.hosts``.
 
 A fake host runs the instances of one of Nova's fake compute services.
 """
@@ -18,7 +18,7 @@ from amp_nova.agent.publish.host_reports import MessageBus, Publisher
 from amp_nova.control.context import Terms
 from amp_nova.model.topology import Topology
 from amp_nova.wire.host_report import Origin
-from tests import hosts
+from tests.support import hosts
 
 
 def options(**reports):
@@ -49,7 +49,7 @@ def _is_of(domain, flavor):
 class Agent:
     """The agent of one compute service's host.
 
-    ``types``: as in ``tests.hosts.topology``, or a topology.
+    ``types``: as in ``tests.support.hosts.topology``, or a topology.
     """
 
     def __init__(self, compute, types=None, reserve_ratio=0.0, bookable=None):

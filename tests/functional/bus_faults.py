@@ -28,9 +28,9 @@ from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.nova_plugins.report_server import ReportServer
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import HostReport
-from tests.broker import ADDRESS, Broker
-from tests.host_reports import host_report, request
-from tests.programs import until
+from tests.support.broker import ADDRESS, Broker
+from tests.support.host_reports import host_report, request
+from tests.support.programs import until
 
 USER, PASSWORD, VHOST = "agents", "right", "reports"
 PATIENCE_S = 90.0

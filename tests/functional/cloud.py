@@ -14,7 +14,7 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from tests.functional.agents import Agent
-from tests.programs import until
+from tests.support.programs import until
 
 FILTER = "amp_nova.nova_plugins.filters.AmpCapacityFilter"
 WAIT_RETRIES = 60
@@ -28,7 +28,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
     CAST_AS_CALL = False  # reports go to all schedulers, as casts do
     microversion = "latest"
     HOSTS: ClassVar = {"host1": None, "host2": None}
-    """Hosts by name, with their core types as in ``tests.hosts.topology``."""
+    """Hosts by name, with their core types as in ``tests.support.hosts.topology``."""
     CELLS: ClassVar = {}
     """The cells of hosts that are not in the first one."""
     WORKERS = 1

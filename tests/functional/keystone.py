@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from keystoneauth1 import fixture
 
-from tests.tenant import reply
+from tests.support.tenant import reply
 
 
 class FakeKeystone:

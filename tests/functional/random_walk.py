@@ -3,7 +3,7 @@
 One operation begins at a time, as Nova's fixtures demand, and runs until it is done or held: at a
 random point of Nova's code it may be stopped, to go on many steps later. The book-keeping is the
 walk's own: what each guest needs on which host follows from the requests and Nova's answers, and
-``tests.exact_packing`` says what fits.
+``tests.support.exact_packing`` says what fits.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from nova.tests.functional.api.client import OpenStackApiNotFoundException
 from nova.virt.fake import FakeDriver
 
 from amp_nova.hardware.effective_speed import bookable_refcores
-from tests.exact_packing import Packing
-from tests.programs import until
+from tests.support.exact_packing import Packing
+from tests.support.programs import until
 
 SIZES = ((1, 0.15), (1, 0.35), (1, 0.6), (2, 0.6), (1, 1.0), (1, 1.5), (2, 0.35), (1, 2.0))
 """vCPUs of a flavor, and the reference cores that each books."""

@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from amp_nova.nova_plugins import options, report_server
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
-from tests.broker import PROGRAM
+from tests.support.broker import PROGRAM
 
 SECONDS = os.environ.get("AMP_NOVA_SECONDS", "2")
 """Each fault is there twice for so long."""

@@ -18,7 +18,7 @@ from nova.scheduler.client.query import SchedulerQueryClient
 from nova.scheduler.host_manager import HostManager
 
 from tests.functional.test_placement import PlacementTestCase
-from tests.nova_requests import request_spec
+from tests.support.nova_requests import request_spec
 
 REQUESTS, CAPACITY, BOOKED = 50, 24, "0.6"
 TYPES = {"slow": (6, 1.0), "fast": (2, 2.0)}

@@ -1,6 +1,6 @@
-"""A host that reports anything at all harms nobody else: short runs of ``tests.chain``.
+"""A host that reports anything at all harms nobody else: short runs of ``tests.support.chain``.
 
-``tools/fuzz scheduler`` and ``python -m tests.chain`` do the same for as long as they are told.
+``tools/fuzz scheduler`` and ``python -m tests.support.chain`` do the same for as long as told.
 """
 
 import json
@@ -9,8 +9,8 @@ import random
 
 import pytest
 
-from tests import chain
-from tests.chain import FLAVOR, IMAGE
+from tests.support import chain
+from tests.support.chain import FLAVOR, IMAGE
 
 SEQUENCES = int(os.environ.get("AMP_NOVA_FUZZ", "300"))
 PCPUS = 512

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from tests.functional.cloud import CloudTestCase
-from tests.hosts import state
+from tests.support.hosts import state
 
 
 class MovesTest(CloudTestCase):

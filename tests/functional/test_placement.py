@@ -14,8 +14,8 @@ from amp_nova.agent.publish.placement import Inventory
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, placement, provider_uuid, providers
 from amp_nova.hardware.effective_speed import bookable_refcores
-from tests import hosts
 from tests.functional.cloud import CloudTestCase
+from tests.support import hosts
 
 NOVA = int(importlib.metadata.version("nova").partition(".")[0])
 TYPES = {"slow": (2, 1.0), "fast": (1, 2.0)}

@@ -12,7 +12,7 @@ import fixtures
 
 from tests.functional.cloud import CloudTestCase
 from tests.functional.random_walk import Walk
-from tests.hosts import smt_host
+from tests.support.hosts import smt_host
 
 STEPS = int(os.environ.get("AMP_NOVA_WALK_STEPS", "30"))
 SEED = int(os.environ.get("AMP_NOVA_SEED") or random.randrange(1 << 31))

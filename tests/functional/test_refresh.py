@@ -12,7 +12,7 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.report_server import ReportServer
 from amp_nova.scheduling.pending import Pending
 from amp_nova.wire.encoding import encode
-from tests.host_reports import host_report, request
+from tests.support.host_reports import host_report, request
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode
 from tests.functional.cloud import CloudTestCase
-from tests.host_reports import host_report
+from tests.support.host_reports import host_report
 
 
 class ReportsTest(CloudTestCase):

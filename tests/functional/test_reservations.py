@@ -22,7 +22,7 @@ from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.nova_records import Cells
 from amp_nova.wire.encoding import encode
 from tests.functional.cloud import CloudTestCase
-from tests.host_reports import host_report, request
+from tests.support.host_reports import host_report, request
 
 TYPES = {"slow": (2, 1.0)}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import amp_nova
-from tests.programs import run
+from tests.support.programs import run
 
 BIN = Path(sys.executable).parent
 ROOT = Path(amp_nova.__file__).parent.parent

@@ -24,10 +24,10 @@ from nova.api.metadata import vendordata_dynamic
 from nova.tests.fixtures.nova import OSMetadataServer
 
 from amp_nova.tenant.server import configured, main
-from tests import tenant
 from tests.functional.cloud import CloudTestCase
 from tests.functional.keystone import FakeKeystone
-from tests.tenant import (
+from tests.support import tenant
+from tests.support.tenant import (
     FORGED,
     OTHER_PROJECT,
     OTHER_SERVER,

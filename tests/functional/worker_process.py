@@ -25,8 +25,8 @@ from amp_nova.nova_plugins.filters import AmpCapacityFilter
 from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.wire.encoding import encode
-from tests.host_reports import host_report, request
-from tests.programs import until
+from tests.support.host_reports import host_report, request
+from tests.support.programs import until
 
 WAIT_S = 60.0
 NODES = {"resource_providers": [{"uuid": "uuid1", "name": "host1"}]}

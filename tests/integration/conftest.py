@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import WRITER, Agent, Lab, opened, until
+from tests.support.lab import WRITER, Agent, Lab, opened, until
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -56,7 +56,7 @@ def guests(lab: Lab) -> Iterator[Lab]:
 
 @pytest.fixture
 def writer() -> str:
-    """The ``[agent] writer`` of the test's agent; ``tests.lab.both_writers`` runs it with each."""
+    """The ``[agent] writer`` of the test's agent; ``lab.both_writers`` runs it with each."""
     return WRITER
 
 

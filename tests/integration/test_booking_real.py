@@ -4,7 +4,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.lab import (
+from tests.support.lab import (
     FAST,
     LIMITED,
     SLOW,
@@ -17,7 +17,7 @@ from tests.lab import (
     until,
     usage,
 )
-from tests.tables import cells
+from tests.support.tables import cells
 
 HALF = {"amp:pref_core": "0.5"}
 WINDOW_S, TICK_S = 3.0, 0.004

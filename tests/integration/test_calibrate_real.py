@@ -20,8 +20,8 @@ import pytest
 from amp_nova.hardware.calibration import noise
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.kernels import IDLE_GROUP
-from tests.lab import LIMITED, measured, undisturbed, usage
-from tests.programs import until
+from tests.support.lab import LIMITED, measured, undisturbed, usage
+from tests.support.programs import until
 
 pytestmark = [
     pytest.mark.measures,

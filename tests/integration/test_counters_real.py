@@ -7,7 +7,7 @@ from operator import sub
 import pytest
 
 from amp_nova.host.counters.sources import Counters
-from tests.lab import FAST, SLOW, until
+from tests.support.lab import FAST, SLOW, until
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 

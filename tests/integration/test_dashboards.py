@@ -1,6 +1,6 @@
 """Every query of every dashboard, against a real Prometheus that scrapes agents.
 
-The agents run on simulated hosts and serve metrics over HTTP (tests/agents_served.py).
+The agents run on simulated hosts and serve metrics over HTTP (tests/support/agents_served.py).
 """
 
 import json
@@ -14,9 +14,9 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from tests.agents_served import two_agents
-from tests.lab import until
-from tests.monitoring import PROMETHEUS, ROOT, program
+from tests.support.agents_served import two_agents
+from tests.support.lab import until
+from tests.support.monitoring import PROMETHEUS, ROOT, program
 
 DASHBOARDS = ROOT / "etc/amp-nova/grafana"
 LEAST_S, MOST_S = 20.0, 60.0

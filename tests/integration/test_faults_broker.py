@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("oslo_messaging", reason="oslo.messaging is not installed")
 
-from tests.broker import ADDRESS, PROGRAM, Broker
-from tests.lab import until
-from tests.scheduler import Scheduler
-from tests.stands import StandHost, host, why_not
+from tests.support.broker import ADDRESS, PROGRAM, Broker
+from tests.support.lab import until
+from tests.support.scheduler import Scheduler
+from tests.support.stands import StandHost, host, why_not
 
 PATIENCE_S = 120.0
 AWAY_S = 5.0

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from amp_nova.guard import lease, record
-from tests.lab import FAST, SLOW, until
-from tests.stands import DEFAULT, StandHost, host, why_not
+from tests.support.lab import FAST, SLOW, until
+from tests.support.stands import DEFAULT, StandHost, host, why_not
 
 PATIENCE_S = 60.0
 BOOKINGS = "bookings hold, nothing else is written, the agent goes on"

@@ -14,8 +14,8 @@ import pytest
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.guard import record
-from tests import fault_table
-from tests.lab import FAST, SLOW, cgroup, quota, until
+from tests.support import fault_table
+from tests.support.lab import FAST, SLOW, cgroup, quota, until
 
 ROOT = Path(__file__).parents[2]
 HALF = {"amp:pref_core": "0.5"}

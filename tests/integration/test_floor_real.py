@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.lab import LIMITED, SLOW, cgroup, measured, undisturbed, until, usage
+from tests.support.lab import LIMITED, SLOW, cgroup, measured, undisturbed, until, usage
 
 FLOOR_CORES, WORST_CORES = 0.01, 0.005
 BOOKED = 0.475

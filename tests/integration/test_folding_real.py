@@ -20,7 +20,7 @@ import pytest
 
 from amp_nova.model.cpu_weight import MOST
 from tests.benchmarks.test_kernel import ROOT, group
-from tests.lab import measured
+from tests.support.lab import measured
 
 VCPUS, BOOKED = 4, 0.25
 HIGH_RATIO, LOW_RATIO = 0.05, 0.02

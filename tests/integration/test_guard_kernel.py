@@ -15,8 +15,8 @@ from amp_nova.guard import record
 from amp_nova.guard.record import Domain, Tuning, Vcpu
 from amp_nova.kernel.threads import started
 from amp_nova.model.bandwidth import Bandwidth, SafeState
-from tests.lab import until
-from tests.stands import Stand, why_not
+from tests.support.lab import until
+from tests.support.stands import Stand, why_not
 
 SLOW, FAST = Bandwidth(10_000, 20_000), Bandwidth(5_000, 20_000)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import FAST, SLOW, Agent, affinity, until
+from tests.support.lab import FAST, SLOW, Agent, affinity, until
 
 BOTH, ONLY_SLOW = {FAST, SLOW}, {SLOW}
 CONF = "io_work = slow\nio_line_rate_mbps = {}\n"

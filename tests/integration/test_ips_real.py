@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from amp_nova.control.ips_controller import CARRY_S
-from tests.lab import FAST, LIMITED, SLOW, measured, undisturbed, until
+from tests.support.lab import FAST, LIMITED, SLOW, measured, undisturbed, until
 
 pytestmark = pytest.mark.measures
 SECONDS = 12

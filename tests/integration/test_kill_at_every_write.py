@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from amp_nova.guard import lease, record
-from tests import fault_table
-from tests.lab import FAST, SLOW, until
-from tests.stands import Stand, StandHost, host, why_not
+from tests.support import fault_table
+from tests.support.lab import FAST, SLOW, until
+from tests.support.stands import Stand, StandHost, host, why_not
 
 WRITES = "write,pwrite64,sched_setaffinity,fsync,rename,unlink,mkdir"
 POINTS, SEEDS = 50, range(5)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.lab import (
+from tests.support.lab import (
     FAST,
     SLOW,
     Agent,

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.lab import (
+from tests.support.lab import (
     CYCLE_S,
     FAST,
     LIMITED,

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.lab import FAST, cgroup, quota, until
+from tests.support.lab import FAST, cgroup, quota, until
 
 WRITES = "write,pwrite64,writev,sched_setaffinity,setpriority"
 

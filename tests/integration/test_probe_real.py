@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 
 from amp_nova.tenant import probe
-from tests.lab import LIMITED, measured
-from tests.programs import until
+from tests.support.lab import LIMITED, measured
+from tests.support.programs import until
 
 SECONDS = int(os.environ.get("AMP_NOVA_SECONDS", "0"))
 V2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()

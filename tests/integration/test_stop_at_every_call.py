@@ -27,9 +27,9 @@ from amp_nova.host.writer import Writer
 from amp_nova.kernel import cgroups
 from amp_nova.model.allocation import NOTHING_DONE, Changes, Outcome
 from amp_nova.plugins import load_policy
-from tests.lab import FAST, SLOW, until
-from tests.ptrace import Traced
-from tests.stands import Stand, StandHost, why_not
+from tests.support.lab import FAST, SLOW, until
+from tests.support.ptrace import Traced
+from tests.support.stands import Stand, StandHost, why_not
 
 LEASE_S, LEASE_MAX_S = 0.3, 3.0
 """Long enough for one ``apply()`` that is traced; if the machine is too busy, it is tried again."""

@@ -5,10 +5,10 @@ import time
 import pytest
 
 from amp_nova.tenant.prometheus import Prometheus
-from tests import agents_served
 from tests.integration.test_dashboards import scraping
-from tests.lab import until
-from tests.tenant import settings
+from tests.support import agents_served
+from tests.support.lab import until
+from tests.support.tenant import settings
 
 PROJECT = "5ac0ffee"
 SCRAPED_S = 8.0

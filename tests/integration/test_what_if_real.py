@@ -18,7 +18,15 @@ import pytest
 import yaml
 
 from tests.guests.slowcore import SlowCore
-from tests.lab import FAST, MEASURED_TIMES, SLOW, TAKEN_MOST_RATIO, Agent, Taken, undisturbed
+from tests.support.lab import (
+    FAST,
+    MEASURED_TIMES,
+    SLOW,
+    TAKEN_MOST_RATIO,
+    Agent,
+    Taken,
+    undisturbed,
+)
 
 SECONDS = float(os.environ.get("AMP_NOVA_SECONDS", "5"))
 PROGRESS, NAP_NS = "progress_refcores", 2_000_000

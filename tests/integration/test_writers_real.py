@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import FAST, SLOW, Agent, affinity, cgroup, quota, until
-from tests.relay import relayed
+from tests.support.lab import FAST, SLOW, Agent, affinity, cgroup, quota, until
+from tests.support.relay import relayed
 
 HALF = {"amp:pref_core": "0.5"}
 NOBODY = 65534

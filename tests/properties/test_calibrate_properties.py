@@ -11,7 +11,7 @@ from amp_nova.hardware import calibration, slices
 from amp_nova.hardware.calibration import Reference
 from amp_nova.hardware.slices import Slice
 from amp_nova.host.calibration.kernels import FLOAT, INTEGER
-from tests.calibrations import sample
+from tests.support.calibrations import sample
 
 RATES = st.floats(1.0, 1e9)
 KERNELS = ("integer", "float")

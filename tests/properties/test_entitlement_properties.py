@@ -16,8 +16,8 @@ from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model.allocation import Allocation
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Usage
-from tests.hosts import topology
 from tests.properties.test_packing_properties import hosts, sizes
+from tests.support.hosts import topology
 
 NOISE = 1e-9
 

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.admission.packing import Demand, pack
-from tests.exact_packing import Packing
-from tests.hosts import smt_host, topology
 from tests.properties.examples import examples
+from tests.support.exact_packing import Packing
+from tests.support.hosts import smt_host, topology
 
 HOSTS = (
     topology({"slow": (3, 1.0)}),

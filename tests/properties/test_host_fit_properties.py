@@ -12,9 +12,9 @@ from amp_nova.hardware.effective_speed import SMT_MODES, for_admission
 from amp_nova.scheduling.demands import request_of
 from amp_nova.scheduling.host_fit import fit, headroom_of, quick_fit, quick_fit_of
 from amp_nova.wire.encoding import decode, encode
-from tests import packing_hosts
-from tests.hosts import smt_host, topology
-from tests.packing_hosts import PackingHost
+from tests.support import packing_hosts
+from tests.support.hosts import smt_host, topology
+from tests.support.packing_hosts import PackingHost
 
 FLAVORS = (
     (1, {"amp:pref_core": "0.5"}),

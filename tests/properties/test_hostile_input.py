@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("oslo_config", reason="oslo.config is not installed")
 
-from tests import fuzz, hostile
-from tests.mutations import atom, mutated
+from tests.support import fuzz, hostile
+from tests.support.mutations import atom, mutated
 
 COUNT = int(os.environ.get("AMP_NOVA_FUZZ", "60"))
 

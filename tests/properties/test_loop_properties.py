@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
-from tests import hosts
-from tests.hosts import FakeHost, state
+from tests.support import hosts
+from tests.support.hosts import FakeHost, state
 
 SETTLED_AFTER = 3
 """Cycles within which a host that nobody touches is at rest."""

@@ -11,9 +11,9 @@ from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.model.allocation import Failure
 from amp_nova.model.observation import Usage
-from tests import hosts
-from tests.hosts import FakeHost, state
 from tests.properties.test_loop_properties import Chance, Life, cycle, hybrids, specs
+from tests.support import hosts
+from tests.support.hosts import FakeHost, state
 
 DRY = Settings(Terms(), dry_run=True)
 UNDONE = Failure("undone", "the service level burned too fast")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from amp_nova.admission.packing import Demand, cores, pack
 from amp_nova.model.bandwidth import PERIOD_MAX_US, QUOTA_MIN_US, bandwidth, period_us
 from amp_nova.model.topology import CoreType
-from tests.hosts import topology
+from tests.support.hosts import topology
 
 NOISE = 1e-6
 TYPES = ("slow", "middle", "fast")

@@ -20,7 +20,7 @@ from amp_nova.profiling.speedup import Estimate
 from amp_nova_lab.counters import Counting
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.scenarios.workload import Phase
-from tests.counter_profiles import Work, platform
+from tests.support.counter_profiles import Work, platform
 from tests.unit.lab.builders import guest
 
 SLOW, FAST = 0, 1

@@ -16,8 +16,8 @@ from amp_nova_lab.run import run
 from amp_nova_lab.scenarios.hosts import CLOCK_HZ, ClockPhase, Machine
 from amp_nova_lab.scenarios.scenario import Scenario
 from amp_nova_lab.scenarios.workload import Phase
-from tests.hosts import smt_host
 from tests.properties.examples import examples
+from tests.support.hosts import smt_host
 from tests.unit.lab.builders import guest
 
 NOISE = 1e-6

@@ -9,7 +9,7 @@ from amp_nova.exceptions import TopologyUnknown
 from amp_nova.hardware.designs import NAME, MachineFacts
 from amp_nova.hardware.detect import classify
 from amp_nova.model import cpulist
-from tests import machines
+from tests.support import machines
 
 KINDS = [
     machines.intel_hybrid(pmus=True),

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.integration.test_dashboards import scraping
-from tests.lab import until
+from tests.support.lab import until
 
 PERIOD_S = 10
 

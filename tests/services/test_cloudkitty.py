@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 import yaml
 
-from tests.agents_served import FASTER
-from tests.monitoring import ROOT
 from tests.services.conftest import PERIOD_S
+from tests.support.agents_served import FASTER
+from tests.support.monitoring import ROOT
 
 pytest.importorskip("cloudkitty", reason="it is in the environment of 'tox -e services'")
 

@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from tests.monitoring import ROOT
 from tests.services.conftest import PERIOD_S
+from tests.support.monitoring import ROOT
 
 pytest.importorskip("watcher", reason="it is in the environment of 'tox -e services'")
 

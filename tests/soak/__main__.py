@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests import lab as lab_
-from tests.broker import PROGRAM, Broker
-from tests.scheduler import Scheduler
 from tests.soak.watch import Taken, growth, most
+from tests.support import lab as lab_
+from tests.support.broker import PROGRAM, Broker
+from tests.support.scheduler import Scheduler
 
 LOOK_S, MINUTE_S = 5.0, 60.0
 GUESTS = 6

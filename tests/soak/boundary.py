@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from amp_nova.cmd import agent
-from tests.fakehost import FakeFiles, Node
+from tests.support.fakehost import FakeFiles, Node
 from tests.unit.agent.setups import Setup
 
 DOMAINS = 20

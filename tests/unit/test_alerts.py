@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova_lab.commands.show import Show
-from tests.monitoring import PROMETHEUS, ROOT, program, rules, unknown
+from tests.support.monitoring import PROMETHEUS, ROOT, program, rules, unknown
 
 RUNBOOKS = ROOT / "doc/source/admin/runbooks"
 PUBLISHED = "https://docs.openstack.org/amp-nova/latest"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.benchmarks import conftest
-from tests.monitoring import ROOT
+from tests.support.monitoring import ROOT
 
 FOLDER = ROOT / "tests/benchmarks"
 

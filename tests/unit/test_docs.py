@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from amp_nova.cmd import cli
-from tests import documented
-from tests.documented import PAGES, ROOT
+from tests.support import documented
+from tests.support.documented import PAGES, ROOT
 
 TEST = re.compile(r"``(?:[\w/]*/)?(test_\w+\.py)::(test_\w+)``")
 

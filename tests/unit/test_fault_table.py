@@ -26,7 +26,7 @@ def test_that_injects_nothing():
 @pytest.fixture
 def run(pytester):
     """Runs those of these tests that are marked; the result."""
-    pytester.makeconftest("from tests.fault_table import *")
+    pytester.makeconftest("from tests.support.fault_table import *")
 
     def run_with(other, code):
         pytester.makepyfile(TESTS.format(other=other, code=code))
@@ -57,7 +57,7 @@ def test_what_did_not_hold_or_was_not_tried_fails(run, code, held):
 
 def test_nothing_was_tried(pytester):
     """An empty table is no success."""
-    pytester.makeconftest("from tests.fault_table import *")
+    pytester.makeconftest("from tests.support.fault_table import *")
     pytester.makepyfile("def test_that_injects_nothing(): pass")
 
     assert pytester.runpytest_inprocess("-m", "fault").ret != 0

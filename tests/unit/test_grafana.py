@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from amp_nova.agent.publish import metrics
-from tests.monitoring import ROOT, unknown
+from tests.support.monitoring import ROOT, unknown
 
 pytest.importorskip("grafana_foundation_sdk", reason="it is in the 'test' extra")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import lab
+from tests.support import lab
 
 
 @pytest.fixture

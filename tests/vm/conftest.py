@@ -11,8 +11,8 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from tests import programs
 from tests.guests.guest import Guest, GuestSpec
+from tests.support import programs
 
 until = functools.partial(programs.until, pause_s=0.1)  # the machine may be emulated
 UNIT = "amp-nova-agent.service"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import openstack
 
-from tests import broker
+from tests.support import broker
 from tools.cloud import configuration
 from tools.cloud.configuration import DATABASES, KEYSTONE
 from tools.cloud.layout import (

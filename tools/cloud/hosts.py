@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 
 from amp_nova.host.calibration import file
-from tests.programs import guards
+from tests.support.programs import guards
 from tools.cloud import configuration, counting
 from tools.cloud.layout import (
     BIN,

@@ -11,7 +11,7 @@ from amp_nova.accounting.delivery import Conditions
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Counts, Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from tests import hosts
+from tests.support import hosts
 
 KEY = ("vm", 0)
 HALF = VcpuBooking(0, 0.5)

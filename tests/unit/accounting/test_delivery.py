@@ -14,7 +14,7 @@ from amp_nova.accounting.delivery import (
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Usage, usage
 from amp_nova.model.topology import CoreType
-from tests.hosts import reading
+from tests.support.hosts import reading
 
 approx = pytest.approx
 

@@ -6,7 +6,7 @@ from msgspec import structs
 from amp_nova.accounting.speed_loss import siblings_busy
 from amp_nova.model.observation import Domain, DomainReading, Observation
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from tests.hosts import reading
+from tests.support.hosts import reading
 
 SMT = Topology(
     (CoreType("p", 1.0, smt_busy_factor=0.6),),

@@ -6,7 +6,7 @@ from msgspec import structs
 from amp_nova.admission.free_cores import empty
 from amp_nova.admission.packing import Demand, pack, replay
 from amp_nova.model.bandwidth import bandwidth, period_us
-from tests.hosts import smt_host, topology
+from tests.support.hosts import smt_host, topology
 
 SLOW, FAST = frozenset({0, 1}), frozenset({2})
 ALL = SLOW | FAST

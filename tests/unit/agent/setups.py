@@ -10,7 +10,7 @@ from amp_nova.agent import service, wiring
 from amp_nova.agent.guarding import Guarding
 from amp_nova.guard.pauses import Pauses
 from amp_nova.host.io import IoHost
-from tests.fakehost import Node
+from tests.support.fakehost import Node
 
 NAME = "instance-00000001"
 HALF = {"amp:pref_core": "0.5"}

@@ -4,7 +4,7 @@ import pytest
 
 from amp_nova.agent.loop import Loop
 from amp_nova.plugins import load_policy
-from tests.hosts import FakeHost
+from tests.support.hosts import FakeHost
 
 HALF = {"pref_core": "0.5"}
 

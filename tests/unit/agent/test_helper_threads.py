@@ -7,7 +7,7 @@ import pytest
 
 from amp_nova.agent import threads
 from amp_nova.agent.threads import HelperThread
-from tests.programs import until
+from tests.support.programs import until
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.model.allocation import Failure
 from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread
-from tests import reports
-from tests.fakehost import topology
+from tests.support import reports
+from tests.support.fakehost import topology
 
 HOME, SLOW = frozenset(range(4)), frozenset({0, 1})
 LINE = 1e9

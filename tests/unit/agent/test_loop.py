@@ -8,9 +8,9 @@ from amp_nova.agent.cycle import STAGES
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.operator import status
 from amp_nova.control.context import Terms
-from tests import hosts
-from tests.hosts import FakeHost, state
-from tests.policy_runs import Answer
+from tests.support import hosts
+from tests.support.hosts import FakeHost, state
+from tests.support.policy_runs import Answer
 
 approx = pytest.approx
 

@@ -20,7 +20,7 @@ from amp_nova.guard.pauses import HOST, Pauses
 from amp_nova.host import sensor
 from amp_nova.model.allocation import Failure
 from amp_nova_lab.host import SimHost
-from tests.fakehost import put, resource
+from tests.support.fakehost import put, resource
 from tests.unit.agent.setups import HALF, NAME
 from tests.unit.lab.builders import guest, topology
 

@@ -15,7 +15,7 @@ from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError, HypervisorUnavailable
 from amp_nova.guard import lease, locks
 from amp_nova.guard.pauses import Pauses
-from tests.fakehost import resource
+from tests.support.fakehost import resource
 from tests.unit.agent.setups import HALF, NAME, run_until
 
 

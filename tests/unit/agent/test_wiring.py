@@ -12,7 +12,7 @@ from amp_nova.agent.publish.host_info import NOT_CALIBRATED
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.hardware.calibration import Estimate
 from amp_nova.host.calibration import provenance
-from tests import reports
+from tests.support import reports
 
 
 def test_configured_bookings_are_read():

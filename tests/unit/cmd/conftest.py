@@ -4,7 +4,7 @@ import pytest
 
 from amp_nova.agent.guarding import Guarding
 from amp_nova.cmd.cli import main
-from tests.fakehost import Node
+from tests.support.fakehost import Node
 
 
 @pytest.fixture

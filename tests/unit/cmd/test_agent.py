@@ -12,7 +12,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 from amp_nova.cmd.agent import main
 from amp_nova.guard import lease
 from amp_nova.guard.locks import locked
-from tests import machines, trees
+from tests.support import machines, trees
 
 NAME = "instance-00000001"
 HALF = {"amp:pref_core": "0.5"}

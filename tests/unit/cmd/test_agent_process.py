@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from tests import machines, trees
+from tests.support import machines, trees
 from tests.unit.agent.test_systemd import Listener
 
 CODE = "import sys; from amp_nova.cmd.agent import main; sys.exit(main(sys.argv[1:]))"

@@ -12,8 +12,8 @@ from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.calibration import file, idleness, kernels, provenance
 from amp_nova.host.counters import perf
 from amp_nova.model.topology import PCpu, Topology
-from tests.calibrations import FakeCores, build, machine_files, topology
-from tests.tables import cells
+from tests.support.calibrations import FakeCores, build, machine_files, topology
+from tests.support.tables import cells
 
 QUICK = ("--repeat", "3", "--kernels", "integer,memory")
 

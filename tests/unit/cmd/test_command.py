@@ -12,7 +12,7 @@ import yaml
 from amp_nova.cmd import cli
 from amp_nova.cmd.command import Answer, Report, Screen
 from amp_nova.exceptions import BookingInvalid
-from tests.tables import cells
+from tests.support.tables import cells
 
 DOCUMENT = {"a": [1, "\u00e4"]}
 

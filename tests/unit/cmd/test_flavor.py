@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.tables import cells
+from tests.support.tables import cells
 
 
 @pytest.fixture

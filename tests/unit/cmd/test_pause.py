@@ -15,8 +15,8 @@ from amp_nova.agent.operator.release import WHY
 from amp_nova.guard.pauses import Pauses
 from amp_nova.kernel import cgroups
 from amp_nova.model.allocation import Change, Changes, Failure, Step
-from tests.fakehost import resource
-from tests.tables import cells
+from tests.support.fakehost import resource
+from tests.support.tables import cells
 
 NAME = "instance-00000001"
 R = resource(NAME)

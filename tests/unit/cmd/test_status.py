@@ -13,9 +13,9 @@ from amp_nova.accounting.delivery import Last
 from amp_nova.agent.operator import control_socket
 from amp_nova.agent.operator import status as status_
 from amp_nova.cmd.instances import NONE_HERE
-from tests import reports
-from tests.reports import best_effort, booked, instance, ips
-from tests.tables import cells
+from tests.support import reports
+from tests.support.reports import best_effort, booked, instance, ips
+from tests.support.tables import cells
 
 UUID = "uuid-of-instance-00000001"
 

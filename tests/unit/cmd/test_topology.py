@@ -6,8 +6,8 @@ import pytest
 
 from amp_nova.agent.operator import control_socket
 from amp_nova.cmd import topology
-from tests import machines, trees
-from tests.tables import cells
+from tests.support import machines, trees
+from tests.support.tables import cells
 
 DECLARED = (
     "the coefficient of p-core is declared by the firmware, not measured: run 'amp-nova calibrate'"

@@ -8,7 +8,7 @@ import pytest
 from amp_nova.cmd import upgrade
 from amp_nova.cmd.upgrade import main
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from tests.reports import topology
+from tests.support.reports import topology
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from amp_nova.control.entitlement import Entitlement, Quota
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Failure, Outcome, in_force
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from tests.hosts import FakeHost, allocations, limit
+from tests.support.hosts import FakeHost, allocations, limit
 
 KEY = ("vm", 0)
 SLOW, FAST = frozenset({0, 1}), frozenset({2})

@@ -8,7 +8,7 @@ from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.bandwidth import Bandwidth
-from tests.hosts import reading, topology
+from tests.support.hosts import reading, topology
 
 UNKNOWN_SPEED = topology({"slow": (2, None), "fast": (1, None)})
 

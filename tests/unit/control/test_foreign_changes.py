@@ -10,8 +10,8 @@ from amp_nova.control.entitlement import Entitlement, Quota
 from amp_nova.control.foreign_changes import ForeignChanges, differences
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Allocation
-from tests import hosts
-from tests.hosts import allocations, limit
+from tests.support import hosts
+from tests.support.hosts import allocations, limit
 
 KEY = ("vm", 0)
 MINUTE_S = 60.0

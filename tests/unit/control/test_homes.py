@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from amp_nova.control import homes
 from amp_nova.control.context import Instance, VcpuFacts
 from amp_nova.flavor.extra_specs import parse
-from tests.hosts import limit, reading, smt_host, topology
+from tests.support.hosts import limit, reading, smt_host, topology
 from tests.unit.control.test_entitlement import domain, entitled
 
 

@@ -12,7 +12,7 @@ from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Allocation
 from amp_nova.model.bandwidth import Bandwidth, bandwidth
 from amp_nova.model.topology import CoreType, Topology
-from tests.hosts import limit, topology
+from tests.support.hosts import limit, topology
 
 KEY = ("vm", 0)
 SLOW, FAST = frozenset({0, 1}), frozenset({2})

@@ -4,7 +4,7 @@ import pytest
 
 from amp_nova.admission.packing import Demand, need_cores
 from amp_nova.control import own_coefficients
-from tests.hosts import topology
+from tests.support.hosts import topology
 
 HOST = topology({"slow": (1, 1.0), "fast": (2, 2.0)})
 EVERYWHERE = frozenset(p.id for p in HOST.pcpus)

@@ -21,7 +21,7 @@ from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
 from amp_nova.kernel import cgroups, threads
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import Node, put, resource
+from tests.support.fakehost import Node, put, resource
 
 NAME, OTHER = "instance-00000001", "instance-00000002"
 HALF = {"amp:pref_core": "0.5"}

@@ -8,8 +8,8 @@ from amp_nova.exceptions import CalibrationInvalid
 from amp_nova.hardware import calibration
 from amp_nova.hardware.calibration import Reference
 from amp_nova.host.calibration.kernels import FLOAT, INTEGER, MEMORY
-from tests.calibrations import sample
-from tests.counter_profiles import work_of
+from tests.support.calibrations import sample
+from tests.support.counter_profiles import work_of
 
 PCPUS = {"slow": (1,), "fast": (0,)}
 

@@ -9,8 +9,17 @@ from amp_nova.hardware import operator_types
 from amp_nova.hardware.designs import ARM_DESIGNS, INTEL_HYBRID_MODELS, NAME, MachineFacts
 from amp_nova.hardware.detect import classify
 from amp_nova.model import cpulist
-from tests import machines
-from tests.machines import ICE_LAKE_SP, VERMEER, altered, changed, cores, fact, machine, without
+from tests.support import machines
+from tests.support.machines import (
+    ICE_LAKE_SP,
+    VERMEER,
+    altered,
+    changed,
+    cores,
+    fact,
+    machine,
+    without,
+)
 
 INTEL, LISTED = machines.intel_hybrid(), machines.intel_hybrid(pmus=True)
 LAKEFIELD = {"vendor": "GenuineIntel", "family": 6, "model": 0x8A}

@@ -4,7 +4,7 @@ import pytest
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.hardware import siblings
-from tests.hosts import smt_host, topology
+from tests.support.hosts import smt_host, topology
 
 
 def plain():

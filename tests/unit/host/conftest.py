@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fakehost import FakeFiles, Node
+from tests.support.fakehost import FakeFiles, Node
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])

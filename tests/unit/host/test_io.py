@@ -8,7 +8,16 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.host.io import IoHost, line_rate_bytes_s
 from amp_nova.host.libvirt.domain_xml import parse
-from tests.fakehost import FakeFiles, FakeLibvirt, nova_xml, put, remove, resource, stat, topology
+from tests.support.fakehost import (
+    FakeFiles,
+    FakeLibvirt,
+    nova_xml,
+    put,
+    remove,
+    resource,
+    stat,
+    topology,
+)
 
 NAME = "instance-00000001"
 NIC = '<devices><interface type="{}"><target dev="tap0"/>{}</interface></devices>'

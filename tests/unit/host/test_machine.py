@@ -9,7 +9,7 @@ from amp_nova import conf as options
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.host.calibration.file import write
 from amp_nova.host.machine import load_topology
-from tests import calibrations, machines, trees
+from tests.support import calibrations, machines, trees
 
 
 @pytest.fixture

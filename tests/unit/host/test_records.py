@@ -14,7 +14,7 @@ from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.plugins import load_policy
-from tests.fakehost import Node, put, resource
+from tests.support.fakehost import Node, put, resource
 
 NAME = "instance-00000001"
 R = resource(NAME)

@@ -9,7 +9,7 @@ from amp_nova.host.counters.sources import Counters
 from amp_nova.host.counters.tcg import TcgCounter
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Counts
-from tests.fakehost import Node, descriptors, put, resource, topology
+from tests.support.fakehost import Node, descriptors, put, resource, topology
 from tests.unit.host.counters.test_tcg import PID, file_of, started
 
 NAME = "instance-00000001"

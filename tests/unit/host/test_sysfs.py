@@ -5,8 +5,8 @@ import pytest
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.hardware.detect import classify
 from amp_nova.host.sysfs import online_mask, read_facts
-from tests import machines, trees
-from tests.fakehost import put
+from tests.support import machines, trees
+from tests.support.fakehost import put
 
 CPUS = "sys/devices/system/cpu"
 KINDS = {

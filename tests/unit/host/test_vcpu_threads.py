@@ -10,7 +10,7 @@ from amp_nova.host.counters.sources import Counters
 from amp_nova.kernel.cgroups import mounts
 from amp_nova.kernel.threads import started
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import TIDS_FROM, FakeFiles, remove
+from tests.support.fakehost import TIDS_FROM, FakeFiles, remove
 
 NAME = "instance-00000001"
 ALL = frozenset(range(8))

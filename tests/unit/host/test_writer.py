@@ -13,7 +13,7 @@ from amp_nova.host.libvirt.domain_xml import parse
 from amp_nova.host.writer import CgroupBackend
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth, Step
-from tests.fakehost import Node, nova_xml, put, resource
+from tests.support.fakehost import Node, nova_xml, put, resource
 
 NAME = "instance-00000001"
 R = resource(NAME)

@@ -10,7 +10,7 @@ from amp_nova.kernel import cgroups
 from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup
 from amp_nova.kernel.threads import GONE
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import FakeFiles, descriptors
+from tests.support.fakehost import FakeFiles, descriptors
 
 NAME = "instance-00000001"
 FORTY = Bandwidth(40000, 100000)

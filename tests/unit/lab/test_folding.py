@@ -14,7 +14,7 @@ from amp_nova.model.bandwidth import Bandwidth
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.run import run
 from amp_nova_lab.scenarios.workload import Phase, Threads, Workload
-from tests.documented import ROOT
+from tests.support.documented import ROOT
 from tests.unit.lab.builders import guest, scenario, topology
 
 GOVERNOR = {"steal_high_ratio": 0.05}

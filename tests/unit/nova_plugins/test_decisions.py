@@ -13,8 +13,8 @@ from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.wire.encoding import encode
-from tests.host_reports import host_report, request
-from tests.programs import until
+from tests.support.host_reports import host_report, request
+from tests.support.programs import until
 
 oslo_config = pytest.importorskip("oslo_config.cfg")
 

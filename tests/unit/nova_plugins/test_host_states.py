@@ -14,7 +14,7 @@ from amp_nova.scheduling.pending import NovaInstance, Pending
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
-from tests.host_reports import NOW_S, host_report, instance, request
+from tests.support.host_reports import NOW_S, host_report, instance, request
 
 oslo_config = pytest.importorskip("oslo_config.cfg")
 

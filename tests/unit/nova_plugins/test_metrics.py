@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from amp_nova.nova_plugins import metrics, options
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.wire.encoding import encode
-from tests.host_reports import host_report
+from tests.support.host_reports import host_report
 
 cfg = pytest.importorskip("oslo_config.cfg")
 

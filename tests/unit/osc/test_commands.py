@@ -1,4 +1,4 @@
-"""``openstack amp`` as an operator sees it; the services are fakes (tests/clouds.py)."""
+"""``openstack amp`` as an operator sees it; the services are fakes (tests/support/clouds.py)."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ from amp_nova.osc.capacity import ListCapacity, ShowCapacity
 from amp_nova.osc.flavor import CheckFlavor, ListFlavor, SetFlavor, UnsetFlavor
 from amp_nova.osc.host import COEFFICIENT, DELIVERED, LAST_CYCLE, ListHost, ShowHost
 from amp_nova.osc.server import DELIVERED_RATIO, DELIVERED_REFCORES, ListServer, ShowServer
-from tests.clouds import FakeCloud
+from tests.support.clouds import FakeCloud
 
 CLAIM = "resources_AMP:CUSTOM_AMP_MREFCORE"
 HALF = {"amp:pref_core": "0.5", CLAIM: "500"}

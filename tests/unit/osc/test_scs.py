@@ -1,4 +1,4 @@
-"""``openstack amp flavor scs`` as an operator sees it; the services are fakes (tests/clouds.py)."""
+"""``openstack amp flavor scs`` as an operator sees it; the services are fakes."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from amp_nova.osc.flavor import CheckFlavor
 from amp_nova.osc.scs import ScsFlavor
-from tests.clouds import FakeCloud
+from tests.support.clouds import FakeCloud
 
 CLAIM = "resources_AMP:CUSTOM_AMP_MREFCORE"
 SHARED = {"scs:cpu-type": "shared-core"}

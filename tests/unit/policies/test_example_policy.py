@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import amp_nova
-from tests.programs import run
+from tests.support.programs import run
 
 ROOT = Path(amp_nova.__file__).parent.parent
 EXAMPLE = ROOT / "doc/source/contributor/example_policy"

@@ -5,8 +5,8 @@ from msgspec import structs
 
 from amp_nova.model.observation import Counts
 from amp_nova.profiling.counter_windows import CounterProfile, smooth, window, with_window
-from tests.counter_profiles import Work, seen
-from tests.hosts import reading
+from tests.support.counter_profiles import Work, seen
+from tests.support.hosts import reading
 
 SLOW, FAST = 0, 1
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from amp_nova.profiling import io_overlap as cu
 from amp_nova.profiling.io_overlap import Case, Interface, IoReading, IoThread, IoUse, Rule
-from tests.fakehost import topology
+from tests.support.fakehost import topology
 
 LINE = 1.25e9
 """kumar2009, section 3.2: a maximum theoretical bandwidth of 10 Gbit/s, in bytes per second."""

@@ -14,7 +14,7 @@ from amp_nova.policies.hsp import HspPolicy
 from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova_lab.counters import Counting, rates
 from amp_nova_lab.host import SimHost
-from tests.calibrations import sample
+from tests.support.calibrations import sample
 from tests.unit.lab.builders import guest, topology
 
 FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})

@@ -6,7 +6,7 @@ from msgspec import structs
 from amp_nova.profiling import speedup as speedup_
 from amp_nova.profiling.counter_windows import CounterProfile, with_window
 from amp_nova.profiling.speedup import from_ipc, from_misses, from_sampling
-from tests.counter_profiles import Work, platform, seen, work_of
+from tests.support.counter_profiles import Work, platform, seen, work_of
 
 SLOW, FAST = 0, 1
 SPEEDUPS = (1.01, 1.1, 1.5, 2.0, 2.375)

@@ -8,8 +8,8 @@ from msgspec import structs
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.scheduling.host_fit import fit, headroom_of
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu
-from tests import hosts
-from tests.host_reports import host_report, instance, request
+from tests.support import hosts
+from tests.support.host_reports import host_report, instance, request
 
 CALIBRATED = Topology(
     (CoreType("slow", 1.0, nominal_ips=2e9), CoreType("fast", 2.0, nominal_ips=4e9)),

@@ -26,8 +26,8 @@ from amp_nova.scheduling.sensitivity import (
     sensitivity_of,
 )
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
-from tests import hosts
-from tests.host_reports import host_report, instance
+from tests.support import hosts
+from tests.support.host_reports import host_report, instance
 
 ONE_EACH = hosts.topology({"slow": (1, 1.0), "fast": (1, 2.0)})
 

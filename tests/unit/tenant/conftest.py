@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tenant import FakePrometheus
+from tests.support.tenant import FakePrometheus
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from amp_nova.tenant.application import BODY_BYTES_MAX, Application
 from amp_nova.tenant.prometheus import Prometheus
-from tests.tenant import (
+from tests.support.tenant import (
     FORGED,
     OTHER_SERVER,
     OWNERS,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from amp_nova.tenant.figures import Series, figures
-from tests.tenant import coefficient, half, series, shortfall
+from tests.support.tenant import coefficient, half, series, shortfall
 
 
 def told(samples, coefficients=()):

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from amp_nova.tenant import probe
-from tests.pcpu import Pcpu, Thread
 from tests.properties.examples import examples
+from tests.support.pcpu import Pcpu, Thread
 
 SECONDS = 20.0
 PERIODS_S = (0.01, 0.02, 0.05, 0.1)

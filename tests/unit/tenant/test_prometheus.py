@@ -10,8 +10,8 @@ import pytest
 
 from amp_nova.tenant import prometheus
 from amp_nova.tenant.prometheus import Prometheus
-from tests.programs import until
-from tests.tenant import PROJECT, SERVER, half, reply, series, settings
+from tests.support.programs import until
+from tests.support.tenant import PROJECT, SERVER, half, reply, series, settings
 
 IN_TIME_S = 0.2
 LATE_S = 1.0

@@ -11,7 +11,7 @@ from amp_nova.exceptions import ReportInvalid
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.wire.encoding import CHARACTERS_MAX, decode, encode
 from amp_nova.wire.host_report import VCPUS_MAX, ReportedInstance, ReportedVcpu, Speedup
-from tests.host_reports import host_report, instance
+from tests.support.host_reports import host_report, instance
 
 
 def full():

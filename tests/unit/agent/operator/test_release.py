@@ -12,7 +12,7 @@ from amp_nova.agent.operator.release import WHY, release
 from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError
 from amp_nova.guard import locks
-from tests.fakehost import resource
+from tests.support.fakehost import resource
 from tests.unit.agent.setups import HALF, NAME
 
 

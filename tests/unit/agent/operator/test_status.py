@@ -14,8 +14,8 @@ from amp_nova.model.allocation import Change, Changes, Failure, Outcome, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
-from tests import reports
-from tests.hosts import FakeHost
+from tests.support import reports
+from tests.support.hosts import FakeHost
 
 NAME = "instance-00000001"
 UUID = f"uuid-of-{NAME}"

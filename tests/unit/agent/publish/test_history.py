@@ -11,8 +11,8 @@ from amp_nova.accounting.delivery import CAUSES, Account, Last
 from amp_nova.agent.publish import snapshot
 from amp_nova.agent.publish.snapshot import SPAN_S, STEP_S, History
 from amp_nova.control.context import Home
-from tests import reports
-from tests.reports import booked, instance, ips
+from tests.support import reports
+from tests.support.reports import booked, instance, ips
 
 RESOURCE = "uuid-of-instance-00000001"
 CONTENTION = 3 + CAUSES.index("contention")

@@ -12,7 +12,7 @@ from amp_nova.agent.publish.host_info import HostInfo, headroom_refcores, unenfo
 from amp_nova.agent.publish.snapshot import Totals, snapshot
 from amp_nova_lab.counters import Counting
 from amp_nova_lab.host import SimHost
-from tests import hosts, reports
+from tests.support import hosts, reports
 from tests.unit.lab.builders import guest, topology
 
 

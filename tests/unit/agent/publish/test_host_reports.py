@@ -21,9 +21,9 @@ from amp_nova.profiling.speedup import Estimate
 from amp_nova.scheduling import demands, host_fit
 from amp_nova.wire.encoding import decode, encode
 from amp_nova.wire.host_report import Origin, Speedup
-from tests import hosts, reports
-from tests.fakehost import Node
-from tests.reports import best_effort, booked, instance
+from tests.support import hosts, reports
+from tests.support.fakehost import Node
+from tests.support.reports import best_effort, booked, instance
 
 INFO = HostInfo("host1")
 

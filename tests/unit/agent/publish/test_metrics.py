@@ -24,8 +24,8 @@ from amp_nova.profiling.counter_windows import CounterProfile, Mean, Smoothed, T
 from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
 from amp_nova_lab.host import SimHost
-from tests import reports
-from tests.reports import best_effort, booked, instance, ips
+from tests.support import reports
+from tests.support.reports import best_effort, booked, instance, ips
 from tests.unit.lab.builders import guest, topology
 
 NAME = "instance-00000001"

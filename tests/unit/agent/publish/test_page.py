@@ -16,8 +16,8 @@ from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.page import HEIGHT, STYLE, WIDTH, View, chart, figure, render
 from amp_nova.agent.publish.snapshot import History
 from amp_nova_lab.host import SimHost
-from tests import reports
-from tests.reports import best_effort, booked, instance
+from tests.support import reports
+from tests.support.reports import best_effort, booked, instance
 from tests.unit.lab.builders import guest, topology
 
 NOW_S = 1_800_000_000.0

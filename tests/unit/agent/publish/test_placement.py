@@ -16,8 +16,8 @@ from amp_nova.agent import threads
 from amp_nova.agent.publish import placement
 from amp_nova.agent.publish.placement import Inventory
 from amp_nova.flavor.placement_resources import Provider, provider_name, provider_uuid
-from tests.programs import until
-from tests.tenant import served
+from tests.support.programs import until
+from tests.support.tenant import served
 
 
 class FakePlacement:

@@ -18,8 +18,8 @@ from amp_nova.agent.publish import web_server
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.web_server import Page, Settings, WebServer
 from amp_nova.exceptions import ConfigInvalid
-from tests import reports
-from tests.reports import booked, instance
+from tests.support import reports
+from tests.support.reports import booked, instance
 
 HOST = b"Host: 127.0.0.1\r\n"
 

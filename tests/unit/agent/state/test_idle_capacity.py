@@ -3,8 +3,8 @@
 import pytest
 
 from amp_nova.policies.api import Decision
-from tests import hosts
-from tests.policy_runs import Answer, Runner
+from tests.support import hosts
+from tests.support.policy_runs import Answer, Runner
 
 FAST, SLOW = frozenset({2}), frozenset({0})
 A, B, C = ("a", 0), ("b", 0), ("c", 0)

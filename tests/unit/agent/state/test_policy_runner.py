@@ -4,8 +4,8 @@ import pytest
 
 from amp_nova.agent.state.policy_runner import FAULTS_MAX
 from amp_nova.policies.api import Decision
-from tests import hosts
-from tests.policy_runs import Answer, Runner
+from tests.support import hosts
+from tests.support.policy_runs import Answer, Runner
 
 KEY = ("vm", 0)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from amp_nova.host.calibration.file import write
-from tests.calibrations import build, machine_files
+from tests.support.calibrations import build, machine_files
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from amp_nova.exceptions import CalibrationInvalid
 from amp_nova.host.calibration.file import check_writable, read, write
-from tests.calibrations import build, machine_files
+from tests.support.calibrations import build, machine_files
 
 
 def test_what_is_written_is_read_back(tmp_path, root):

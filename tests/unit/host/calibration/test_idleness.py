@@ -6,7 +6,7 @@ import pytest
 
 from amp_nova.host.calibration import idleness
 from amp_nova.model.topology import PCpu
-from tests.calibrations import topology
+from tests.support.calibrations import topology
 
 
 def stat(root, *cpus):

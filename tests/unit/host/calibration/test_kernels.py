@@ -12,8 +12,8 @@ from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
 from amp_nova.hardware.slices import Run
 from amp_nova.host.calibration import kernels
 from amp_nova.host.counters import perf
-from tests.fakehost import put
-from tests.perf_events import PAGE_FAULTS
+from tests.support.fakehost import put
+from tests.support.perf_events import PAGE_FAULTS
 
 TOUCHED_PAGES = 200
 

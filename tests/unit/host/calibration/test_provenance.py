@@ -10,8 +10,8 @@ from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
 from amp_nova.host.calibration.file import write
 from amp_nova.host.calibration.provenance import apply, machine
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from tests.calibrations import NOW, build, machine_files, topology
-from tests.fakehost import put
+from tests.support.calibrations import NOW, build, machine_files, topology
+from tests.support.fakehost import put
 
 
 def test_provenance_describes_the_machine(root):

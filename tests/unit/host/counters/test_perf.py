@@ -8,7 +8,7 @@ import pytest
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.perf import Event
-from tests.fakehost import put
+from tests.support.fakehost import put
 
 HYBRIDS = {
     # Intel: 6 cores with two threads, 8 without.

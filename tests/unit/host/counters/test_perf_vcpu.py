@@ -14,8 +14,8 @@ from amp_nova.host.counters import perf
 from amp_nova.host.counters.perf import Pmu
 from amp_nova.host.counters.perf_vcpu import GroupReading, PerfCounter, Tally
 from amp_nova.model.observation import Counts
-from tests.fakehost import descriptors, put
-from tests.perf_events import STAND_INS, open_software
+from tests.support.fakehost import descriptors, put
+from tests.support.perf_events import STAND_INS, open_software
 
 MS = 1_000_000
 

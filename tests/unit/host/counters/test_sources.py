@@ -8,7 +8,7 @@ from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters import perf, sources
 from amp_nova.host.counters.sources import Counters, VcpuCounts
 from amp_nova.model.observation import Counts
-from tests.fakehost import put
+from tests.support.fakehost import put
 from tests.unit.host.counters.test_tcg import PID, file_of, started
 
 

@@ -13,7 +13,7 @@ from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.tcg import MAGIC, VERSION, TcgCounter, counter_file
 from amp_nova.model.observation import Counts
-from tests.fakehost import descriptors, put
+from tests.support.fakehost import descriptors, put
 
 PID = 4000
 

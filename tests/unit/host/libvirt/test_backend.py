@@ -12,8 +12,8 @@ from amp_nova.host.libvirt.domain_xml import MARK_URI, Mark, Pin, parse
 from amp_nova.host.writer import Conditions, Writer
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth, Step
-from tests import fakehost
-from tests.fakehost import FakeLibvirt, Node, nova_xml, put, resource
+from tests.support import fakehost
+from tests.support.fakehost import FakeLibvirt, Node, nova_xml, put, resource
 
 NAME = "instance-00000001"
 R = resource(NAME)

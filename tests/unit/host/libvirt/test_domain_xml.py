@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.host.libvirt.domain_xml import MARK_URI, NO_MARK, Fallback, Mark, Pin, parse
-from tests.fakehost import nova_metadata, nova_xml, resource
+from tests.support.fakehost import nova_metadata, nova_xml, resource
 
 SPECS = {"amp:pref_core": "0.5", "amp:limit": "hard", "hw:cpu_policy": "shared"}
 

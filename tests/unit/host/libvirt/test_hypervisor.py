@@ -13,8 +13,8 @@ from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.host.libvirt import connection
 from amp_nova.host.libvirt.domain_xml import Fallback
 from amp_nova.host.libvirt.hypervisor import Hypervisor
-from tests.fakehost import nova_metadata, nova_xml, resource
-from tests.programs import until
+from tests.support.fakehost import nova_metadata, nova_xml, resource
+from tests.support.programs import until
 
 TEST = "test:///default"
 NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"

@@ -7,7 +7,7 @@ import pytest
 from amp_nova.flavor.extra_specs import parse
 from amp_nova_lab.cloud.host import CloudFlavor, CloudHost
 from amp_nova_lab.cloud.run import Cloud, run
-from tests import hosts
+from tests.support import hosts
 
 SLOW = hosts.topology({"slow": (5, 1.0)})
 HYBRID = hosts.topology({"slow": (1, 1.0), "fast": (1, 2.0)})

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.tables import cells
+from tests.support.tables import cells
 from tests.unit.lab.commands.refusals import refused
 
 SCENARIO = """

@@ -16,7 +16,7 @@ from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova_lab.commands import record
 from amp_nova_lab.commands.inputs import load
 from amp_nova_lab.host import SimHost
-from tests.fakehost import Node
+from tests.support.fakehost import Node
 from tests.unit.lab.builders import guest, topology
 from tests.unit.lab.commands.refusals import refused
 

@@ -3,7 +3,7 @@
 import pytest
 
 from amp_nova_lab.commands.reproduce import PAPERS, select
-from tests.tables import cells
+from tests.support.tables import cells
 from tests.unit.lab.commands.refusals import refused
 
 

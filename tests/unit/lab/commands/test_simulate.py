@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import amp_nova
-from tests.tables import cells
+from tests.support.tables import cells
 from tests.unit.lab.commands.refusals import refused
 
 ROOT = Path(amp_nova.__file__).parent.parent

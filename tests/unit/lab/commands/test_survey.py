@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from amp_nova_lab.recording import cpu_use
-from tests.monitoring import program
-from tests.programs import until
-from tests.tenant import reply, served
+from tests.support.monitoring import program
+from tests.support.programs import until
+from tests.support.tenant import reply, served
 from tests.unit.lab.commands.refusals import refused
 
 BOOKING = "m1.*=amp:pref_core=0.5"

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from tests.tables import cells
+from tests.support.tables import cells
 from tests.unit.lab.commands.refusals import refused
 
 RECORDING = yaml.safe_load("""

@@ -3,8 +3,8 @@
 Counts what must not happen: a vCPU that loses its place, or is packed elsewhere although nothing
 happened, and a guest that was admitted and finds no place. Of the latter there are a few on full
 hosts if several guests arrive at a time, because the search for a packing has a limit.
-``python -m tests.packing_hosts --hosts 100000`` takes ten minutes. Exit status 1: a vCPU lost its
-place or was moved, or more than one host in a thousand had no place for a guest.
+``python -m tests.support.packing_hosts --hosts 100000`` takes ten minutes. Exit status 1: a vCPU
+lost its place or was moved, or more than one host in a thousand had no place for a guest.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from amp_nova.profiling.profiles import ProfileEntry, Profiles
 from amp_nova.scheduling.demands import request_of
 from amp_nova.scheduling.host_fit import fit, headroom_of
 from amp_nova.wire.host_report import Origin
-from tests.host_reports import NOW_S
-from tests.hosts import smt_host, topology
+from tests.support.host_reports import NOW_S
+from tests.support.hosts import smt_host, topology
 
 BAD = ("unplaced", "lost", "moved")
 """What must not happen to a host: see ``life``."""

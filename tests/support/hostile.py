@@ -34,9 +34,9 @@ from amp_nova_lab.cloud import description
 from amp_nova_lab.commands import inputs
 from amp_nova_lab.recording import what_if
 from amp_nova_lab.scenarios import document
-from tests import calibrations, machines, trees
-from tests.fakehost import nova_xml
-from tests.host_reports import host_report, instance
+from tests.support import calibrations, machines, trees
+from tests.support.fakehost import nova_xml
+from tests.support.host_reports import host_report, instance
 from tests.unit.lab.commands.test_whatif import RECORDING
 
 FOLDER = Path(tempfile.mkdtemp(prefix="amp-nova-fuzz-"))
@@ -144,7 +144,7 @@ def _recording(text: str) -> None:
 
 SCENARIOS = sorted(
     path
-    for path in (Path(__file__).parent / "scenarios").glob("*.yaml")
+    for path in (Path(__file__).parent.parent / "scenarios").glob("*.yaml")
     if not path.stem.endswith(".expect")
 )
 SIMULATED_S, VCPUS_MAX, PCPUS_MAX = 0.2, 24, 64
@@ -160,13 +160,13 @@ def _scenario(text: str) -> None:
         command.as_json(report.rounded(simulation.run(found)))
 
 
-CLOUD = Path(__file__).parent.parent / "doc/source/user/cloud.yaml"
+CLOUD = Path(__file__).parent.parent.parent / "doc/source/user/cloud.yaml"
 
 
 @functools.cache
 def _cloud():
     """Made when the first input needs it, because it imports Nova."""
-    from tests import chain
+    from tests.support import chain
 
     return chain.Cloud()
 
@@ -177,7 +177,7 @@ def _scheduler(text: str) -> None:
 
 
 def _scheduler_seeds() -> tuple[str, ...]:
-    from tests import chain
+    from tests.support import chain
 
     return tuple(map(json.dumps, chain.seeds()))
 

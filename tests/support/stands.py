@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from amp_nova.guard import lease
-from tests.fakehost import nova_xml, resource
-from tests.lab import FAST, SLOW, Agent, until
+from tests.support.fakehost import nova_xml, resource
+from tests.support.lab import FAST, SLOW, Agent, until
 
 CPU = Path("/sys/fs/cgroup/cpu")
 RIGHT = {frozenset({FAST}): 0.5, frozenset({SLOW}): 1.0}

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of the places of ``tests.hostile`` with atheris; run by ``tools/fuzz``.
+"""Coverage-guided fuzzing of the places of ``hostile`` with atheris; run by ``tools/fuzz``.
 
 Prints a table: place, inputs, coverage, crashes. Exit status 1: there were crashes.
 """
@@ -70,8 +70,8 @@ def fuzz(place: str, inputs: int, seed: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["amp_nova"]):
-        from tests import hostile
-    from tests.mutations import mutated
+        from tests.support import hostile
+    from tests.support.mutations import mutated
 
     surface, crashes = hostile.surfaces()[place], Crashes(place)
 
@@ -99,7 +99,7 @@ def fuzz(place: str, inputs: int, seed: int) -> None:
 
 def run(place: str, inputs: int, seed: int) -> tuple[int, int]:
     """Fuzz one place in a process of its own, and print its row; inputs and crashes."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", place, "--one"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.support.fuzz", place, "--one"]
     command += [f"--inputs={inputs}", f"--seed={seed}"]
     began = time.monotonic()
     # Of its own: a process that libFuzzer ends removes nothing.

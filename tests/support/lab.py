@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from amp_nova.agent.cycle import STAGES
-from tests.programs import guards, until
+from tests.support.programs import guards, until
 
 FAST, SLOW = 0, 1
 """The CPU at full speed, and the one that is slowed down."""

@@ -34,11 +34,11 @@ from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.nova_plugins.weights import AmpEfficiencyWeigher, AmpScalabilityWeigher
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
-from tests import hosts
-from tests.host_reports import NOW_S, host_report, instance
-from tests.mutations import atom, mutated, places, put
-from tests.nova_requests import flavor, request_spec
-from tests.scheduler import alone
+from tests.support import hosts
+from tests.support.host_reports import NOW_S, host_report, instance
+from tests.support.mutations import atom, mutated, places, put
+from tests.support.nova_requests import flavor, request_spec
+from tests.support.scheduler import alone
 
 objects.register_all()
 LIAR = "liar"
@@ -317,7 +317,7 @@ def run(cloud, sequences=math.inf, seconds=math.inf, seed=0):
 
 def main():
     """Run for some time and print what was seen; a defect raises."""
-    parser = argparse.ArgumentParser(prog="python -m tests.chain", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.chain", description=main.__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="of CPU time")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     arguments = parser.parse_args()

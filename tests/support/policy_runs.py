@@ -1,4 +1,4 @@
-"""Runs a policy over the fake host of ``tests.hosts`` without the rest of the loop."""
+"""Runs a policy over the fake host of ``tests.support.hosts`` without the rest of the loop."""
 
 from dataclasses import dataclass, field
 

@@ -4,7 +4,7 @@ from amp_nova.flavor.extra_specs import parse
 from amp_nova.model import cpulist
 from amp_nova.scheduling.demands import request_of
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu
-from tests import hosts
+from tests.support import hosts
 
 NOW_S = 1_800_000_000.0
 
