@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from operator import sub
 
 from amp_nova.model.cpu_weight import DEFAULT
-from amp_nova_lab.vcpu import Share, SimVcpu
+from amp_nova_lab.guest import Share, SimVcpu
 
 EPSILON = 1e-9
 

@@ -1,19 +1,252 @@
-"""One guest in the simulator: what it does over time."""
+"""One guest in the simulator and its vCPUs: what they do, where they run and what they count."""
 
 import itertools
 import math
 import random
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 from amp_nova.model import cpu_weight
-from amp_nova.model.observation import Domain
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Counts, Domain, Sample, VcpuReading
 from amp_nova.model.topology import Topology
 from amp_nova_lab.counters import CounterModel, Counting, Rates
-from amp_nova_lab.programs import begin
 from amp_nova_lab.scenarios.scenario import Guest
 from amp_nova_lab.scenarios.workload import CYCLE_S, Turn, Workload, turns_of
-from amp_nova_lab.vcpu import SimVcpu
+
+
+@dataclass(slots=True)
+class Moves:
+    """How often a vCPU changed its pCPU, and how often that crossed last-level caches."""
+
+    total: int = 0
+    cross_llc: int = 0
+    paid: int = 0
+    """For how many of ``cross_llc`` it has begun to fill the new cache."""
+
+
+@dataclass(slots=True)
+class Share:
+    """What a vCPU gets: its share of each pCPU, and the share of time it is throttled."""
+
+    cores: dict[int, float]
+    throttled_ratio: float
+
+
+class Rate(NamedTuple):
+    """A share of time on a core type, by its position, and what that type keeps of its speed.
+
+    ``clock_ratio``: its clock over the calibrated one; ``kept_ratio``: the same, less what busy
+    siblings cost.
+    """
+
+    position: int
+    cores: float
+    kept_ratio: float = 1.0
+    clock_ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What a vCPU did since it started. ``run_s`` is by core type, slowest first.
+
+    ``full_speed_s``: ``run_s`` less what busy siblings and slow clocks cost.
+    """
+
+    run_s: tuple[float, ...]
+    wait_s: float = 0.0
+    throttled_s: float = 0.0
+    progress_ref_s: float = 0.0
+    instructions: float = 0.0
+    full_speed_s: tuple[float, ...] = ()
+
+
+@dataclass(slots=True)
+class Counters:
+    """Cumulative counters, valid at ``since_s``, and the rates at which they grow from there."""
+
+    run_s: list[float]
+    since_s: float
+    runnable: bool = False
+    """Whether the host's scheduler has the vCPU."""
+    rates: tuple[Rate, ...] = ()
+    throttled_ratio: float = 0.0
+    wait_s: float = 0.0
+    throttled_s: float = 0.0
+    instructions: float = 0.0
+    cycles: float = 0.0
+    cache_misses: float = 0.0
+
+
+class Program(Protocol):
+    """Decides when vCPUs wait, and how much work they do next."""
+
+    together: bool
+    """Whether they wait for each other, which a hypervisor's scheduler sees as running."""
+    spins: bool
+    """Whether they wait busily."""
+
+    def reached(self, vcpu: "SimVcpu", now_s: float) -> "Iterable[SimVcpu]":
+        """A vCPU reached its target, or its wait ends: returns those that start or stop running."""
+        ...
+
+
+@dataclass(slots=True)
+class Work:
+    """What a vCPU does, and how far it is, in seconds alone on the slowest core type."""
+
+    behaviour: "Behaviour"
+    full_speed_s: list[float]
+    """CPU time by core type, less what busy siblings and slow clocks cost."""
+    program: Program | None = None
+    target_ref_s: float = math.inf
+    """Progress at which its program decides what comes next."""
+    progress_ref_s: float = 0.0
+    waits_until_s: float | None = None
+    """When its wait ends; infinity: it waits for other vCPUs; ``None``: it does not wait."""
+    done: bool = False
+    refill_s: float = 0.0
+    """CPU time that it takes to fill another cache."""
+    stall_s: float = 0.0
+    """CPU time that is still needed to fill the cache."""
+    version: int = 0
+    """Which forecast of reaching the target is the latest one."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it waits for something else than a pCPU."""
+        return self.waits_until_s is not None
+
+    def progressing(self, rates: Iterable[Rate], passed_s: float) -> float:
+        """Fill the cache first; returns the part of the running time that is left for progress."""
+        ran_s = sum(r.cores for r in rates) * passed_s
+        filled_s = min(self.stall_s, ran_s)
+        self.stall_s -= filled_s
+        return 1.0 - filled_s / ran_s if ran_s > 0.0 else 0.0
+
+
+class SimVcpu:
+    """A vCPU of a simulated guest."""
+
+    def __init__(
+        self,
+        guest: "SimGuest",
+        behaviour: "Behaviour",
+        index: int,
+        order: int,
+        pcpus: frozenset[int],
+    ) -> None:
+        """``order`` in which vCPUs were started breaks ties repeatably."""
+        self.guest = guest
+        self.key = (guest.guest.name, index)
+        self.order = order
+        self.pcpus = pcpus
+        self.pcpu: int | None = None
+        self.bandwidth: Bandwidth | None = None
+        self.limit_cores = 1.0
+        self.moves = Moves()
+        types = len(behaviour.rates)
+        self.counters = Counters([0.0] * types, guest.started_s)
+        self.work = Work(behaviour, [0.0] * types)
+
+    @property
+    def weight(self) -> float:
+        """Its part of the guest's CPU weight, which the kernel divides among those that run."""
+        return self.guest.cpu_weight / max(1, self.guest.runnable)
+
+    @property
+    def wants(self) -> bool:
+        """Whether it has something to run."""
+        work = self.work
+        if work.done or not work.behaviour.turn.wants:
+            return False
+        return work.waits_until_s is None or (work.program is not None and work.program.spins)
+
+    @property
+    def speed(self) -> float:
+        """Speed of its work now, over that on the slowest core type."""
+        speeds = self.work.behaviour.turn.speeds
+        return sum(r.cores * r.kept_ratio * speeds[r.position] for r in self.counters.rates)
+
+    def set_limit(self) -> None:
+        """Take its bandwidth and its even part of the guest's limit into account."""
+        self.limit_cores = 1.0 if self.bandwidth is None else min(1.0, self.bandwidth.cores)
+        if (whole := self.guest.guest.limit_cores) is not None:
+            self.limit_cores = min(self.limit_cores, whole / max(1, self.guest.runnable))
+
+    def accrue(self, now_s: float) -> None:
+        """Bring the counters up to date, at the rates since the last time."""
+        counters = self.counters
+        passed = now_s - counters.since_s
+        counters.since_s = now_s
+        if not counters.runnable or passed <= 0.0:
+            return
+        work = self.work
+        behaviour = work.behaviour
+        speeds, gains = behaviour.turn.speeds, behaviour.rates
+        cycles_noise, misses_noise = behaviour.model.noise()
+        progressing = work.progressing(counters.rates, passed) if work.stall_s else 1.0
+        runs = speed = 0.0
+        for at, share, kept, clock in counters.rates:
+            ran_s, gain = share * passed, gains[at]
+            counters.run_s[at] += ran_s
+            work.full_speed_s[at] += ran_s * kept
+            counters.instructions += gain.instructions * ran_s * kept * progressing
+            counters.cycles += gain.cycles * ran_s * clock * cycles_noise
+            counters.cache_misses += gain.cache_misses * ran_s * kept * misses_noise
+            runs += share
+            speed += share * kept * speeds[at]
+        if runs < 1.0:
+            counters.wait_s += (1.0 - runs) * passed
+            counters.throttled_s += counters.throttled_ratio * passed
+        if work.waits_until_s is None:
+            work.progress_ref_s += speed * passed * progressing
+
+    def take(self, share: Share, rates: tuple[Rate, ...]) -> None:
+        """Run with another share from now on, at these ``rates``."""
+        self.counters.rates = rates
+        self.counters.throttled_ratio = share.throttled_ratio
+        if self.moves.paid != self.moves.cross_llc:  # only now: its counters are up to date
+            self.moves.paid = self.moves.cross_llc
+            self.work.stall_s = self.work.refill_s
+
+    def reading(self, allowed: frozenset[int]) -> VcpuReading:
+        """Its counters and limits as a Sensor shows them."""
+        counters, counts = self.counters, None
+        if self.work.behaviour.model.works:
+            counts = Counts(
+                round(counters.instructions), round(counters.cycles), round(counters.cache_misses)
+            )
+        return VcpuReading(
+            self.key[1],
+            round(sum(counters.run_s) * 1e9),
+            round(counters.wait_s * 1e9),
+            round(counters.throttled_s * 1e9),
+            self.bandwidth,
+            self.pcpus,
+            allowed,
+            self.pcpu,
+            counts,
+        )
+
+    def sample(self, now_s: float) -> Sample:
+        """Its counters as the fast loop reads them."""
+        counters = self.counters
+        ran_ns, waited_ns = round(sum(counters.run_s) * 1e9), round(counters.wait_s * 1e9)
+        return Sample(round(now_s * 1e9), ran_ns, waited_ns, round(counters.instructions))
+
+    def meter(self) -> Meter:
+        """Its counters as the result needs them."""
+        counters = self.counters
+        return Meter(
+            tuple(counters.run_s),
+            counters.wait_s,
+            counters.throttled_s,
+            self.work.progress_ref_s,
+            counters.instructions,
+            tuple(self.work.full_speed_s),
+        )
 
 
 class Behaviour:
@@ -91,14 +324,14 @@ class SimGuest:
         self.cpu_weight = cpu_weight.DEFAULT
         self.runnable = 0
         """How many of its vCPUs the host's scheduler has."""
-        self._chance = random.Random(f"{seed} {guest.name}")
+        self.chance = random.Random(f"{seed} {guest.name}")
         self.behaviours: list[Behaviour] = []
         vcpus = len(guest.booking.vcpus)
         workloads = guest.workload.different(vcpus)
         for number, workload in enumerate(workloads):
             name = f"{guest.name} {number}" if number else guest.name
             model = CounterModel(topology, counting, name, workload.ipc)
-            shift_s = self._chance.uniform(0.0, CYCLE_S)
+            shift_s = self.chance.uniform(0.0, CYCLE_S)
             own = workload.by_work and number == len(workloads) - 1
             for _ in range(vcpus - number if own else 1):
                 self.behaviours.append(Behaviour(workload, started_s, shift_s, model))
@@ -111,7 +344,6 @@ class SimGuest:
             vcpu = SimVcpu(self, behaviour, index, order + index, pcpus)
             behaviour.vcpus.append(vcpu)
             self.vcpus.append(vcpu)
-        begin(self.vcpus, self.guest.workload, self._chance, self.started_s)
 
     def reached(self, vcpu: SimVcpu, now_s: float) -> Iterable[SimVcpu]:
         """A vCPU reached its target: returns those that now start or stop running."""

@@ -16,12 +16,11 @@ from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuK
 from amp_nova.model.topology import PCpu, Topology
 from amp_nova_lab.cores import Cores, PreferFast
 from amp_nova_lab.counters import Counting
-from amp_nova_lab.guest import SimGuest
+from amp_nova_lab.guest import Meter, Share, SimGuest, SimVcpu
 from amp_nova_lab.programs import latencies_s
 from amp_nova_lab.scenarios.hosts import Machine
 from amp_nova_lab.scenarios.scenario import Guest
 from amp_nova_lab.timeline import HostScheduler, PCpuSpeeds, Timeline
-from amp_nova_lab.vcpu import Meter, Share, SimVcpu
 
 NOTHING_MORE = Machine()
 

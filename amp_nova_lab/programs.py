@@ -12,8 +12,8 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 
+from amp_nova_lab.guest import Program, SimGuest, SimVcpu
 from amp_nova_lab.scenarios.workload import CYCLE_S, Io, Lock, Requests, Threads, Workload
-from amp_nova_lab.vcpu import Program, SimVcpu
 
 GOVERNOR_S = 1.0
 """How often a guest's steal governor decides."""
@@ -261,11 +261,12 @@ def percentile(values: Sequence[float], ratio: float) -> float | None:
     return values[max(0, math.ceil(ratio * len(values)) - 1)] if values else None
 
 
-def begin(vcpus: Sequence[SimVcpu], whole: Workload, chance: random.Random, now_s: float) -> None:
-    """Begin the programs of a guest that starts now; ``whole`` is what all its vCPUs share."""
-    queue = None if whole.requests is None else Queue(whole.requests, now_s, chance)
+def begin(guest: SimGuest) -> None:
+    """Begin the programs of a guest that starts now."""
+    whole, now_s = guest.guest.workload, guest.started_s
+    queue = None if whole.requests is None else Queue(whole.requests, now_s, guest.chance)
     others = []
-    for vcpu in vcpus:
+    for vcpu in guest.vcpus:
         io = vcpu.work.behaviour.workload.io
         program = queue if io is None else Transfers(io)
         if program is None:

@@ -14,10 +14,10 @@ from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model.observation import Usage
 from amp_nova.model.topology import Topology
 from amp_nova_lab.counters import REFERENCE_IPS, reference_ips
+from amp_nova_lab.guest import Meter
 from amp_nova_lab.host import Outcome, SimHost
 from amp_nova_lab.programs import percentile
 from amp_nova_lab.scenarios.scenario import Guest, Scenario
-from amp_nova_lab.vcpu import Meter
 
 WINDOW_S = 1.0
 

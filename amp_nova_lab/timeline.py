@@ -16,10 +16,9 @@ from typing import Protocol
 
 from amp_nova.hardware.effective_speed import kept_ratio, slowing_siblings
 from amp_nova.model.topology import CoreType, Topology
-from amp_nova_lab.guest import Behaviour, SimGuest
-from amp_nova_lab.programs import GOVERNOR_S, Spread
+from amp_nova_lab.guest import Behaviour, Program, Rate, Share, SimGuest, SimVcpu, Work
+from amp_nova_lab.programs import GOVERNOR_S, Spread, begin
 from amp_nova_lab.scenarios.hosts import Clocks
-from amp_nova_lab.vcpu import Program, Rate, Share, SimVcpu, Work
 
 
 class PCpuSpeeds:
@@ -127,7 +126,8 @@ class Timeline:
         self._expect_clock()
 
     def start(self, guest: SimGuest) -> None:
-        """Begin a guest's turns; its vCPUs run once time advances."""
+        """Begin a guest's programs and turns; its vCPUs run once time advances."""
+        begin(guest)
         self._stale.update(dict.fromkeys(guest.vcpus))
         for behaviour in guest.behaviours:
             self._expect_turn(behaviour)

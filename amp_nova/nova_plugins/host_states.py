@@ -4,10 +4,12 @@ One instance per process, shared by the filter and the weighers. A separate thre
 (``report_server``); readers use the latest ones and never wait.
 """
 
+import logging
 import math
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -15,7 +17,6 @@ from oslo_config import cfg
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.host_entry import Entry, Query
-from amp_nova.nova_plugins.metrics import Refusals
 from amp_nova.scheduling import host_fit, report_order
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import (
@@ -30,11 +31,50 @@ from amp_nova.scheduling.sensitivity import Profile, profiles
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import HostReport
 
+LOG = logging.getLogger(__name__)
 FORGET_AFTER = 20
 """A host that is silent for this many times ``stale_after_s`` is forgotten, unless the last report
 counts however old it is."""
 CONTENDED = HostFit(refused="other requests claim its capacity")
 """Until their claims succeed or fail."""
+LOG_EVERY_S = 60.0
+HOSTS_MAX = 1000
+"""At most this many pairs of host and reason are counted; the rest are counted together."""
+OTHERS = "other hosts"
+NOBODY = "an unknown sender"
+
+
+class Refusals:
+    """Refused reports; thread-safe."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._logged_s: dict[tuple[str, str], float] = {}
+        self.by_host: Counter[tuple[str, str]] = Counter()
+        """By host and kind: old, unknown_host, version, malformed, oversized, unusable. ``NOBODY``
+        stands for a report that names no host."""
+
+    def by_kind(self) -> Counter[str]:
+        """The sums over hosts."""
+        counts: Counter[str] = Counter()
+        with self._lock:
+            for (_, kind), count in self.by_host.items():
+                counts[kind] += count
+        return counts
+
+    def add(self, node: str, kind: str, why: object) -> None:
+        """Count a refusal; log it once a minute for each host and kind."""
+        with self._lock:
+            key = (node or NOBODY, kind)
+            if key not in self.by_host and len(self.by_host) >= HOSTS_MAX:
+                key = (OTHERS, kind)
+            self.by_host[key] += 1
+            count, now_s = self.by_host[key], self._clock()
+            if now_s - self._logged_s.get(key, -LOG_EVERY_S) < LOG_EVERY_S:
+                return
+            self._logged_s[key] = now_s
+        LOG.warning("%s; %d of this kind from %s so far", why, count, key[0])
 
 
 def _any_host(_node: str) -> bool:

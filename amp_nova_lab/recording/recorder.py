@@ -20,8 +20,8 @@ from amp_nova.model.topology import Topology
 from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
 from amp_nova.profiling.speedup import Estimate
+from amp_nova_lab.guest import Meter
 from amp_nova_lab.report import WINDOW_S, Windows
-from amp_nova_lab.vcpu import Meter
 
 BUCKETS_MAX = 720
 """Buckets of a recording: phases are no shorter than two of them."""

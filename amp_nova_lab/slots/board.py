@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from amp_nova.model.topology import Topology
 from amp_nova_lab.cores import place
-from amp_nova_lab.vcpu import SimVcpu
+from amp_nova_lab.guest import SimVcpu
 
 
 class Board:

@@ -19,8 +19,8 @@ import random
 
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.placing.core_shares import water_fill
+from amp_nova_lab.guest import SimVcpu
 from amp_nova_lab.slots.board import Board
-from amp_nova_lab.vcpu import SimVcpu
 
 SLICE_SLOTS = 3
 WOKEN, UNDER, OVER = range(3)

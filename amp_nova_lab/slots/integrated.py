@@ -37,10 +37,10 @@ from dataclasses import replace
 from amp_nova.hardware.effective_speed import gain
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import HostView, VcpuView
+from amp_nova_lab.guest import SimVcpu
 from amp_nova_lab.policies.integrated import IntegratedPolicy
 from amp_nova_lab.scenarios.scenario import Guest
 from amp_nova_lab.slots.board import Board
-from amp_nova_lab.vcpu import SimVcpu
 
 _NOISE = 1e-9
 OWN, OTHER = (1, 2, 3), (3, 2, 1)

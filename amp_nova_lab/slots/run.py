@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.api import Policy
 from amp_nova_lab import report
+from amp_nova_lab.guest import Share, SimVcpu
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.policies.aash import BY_VCPU, AashPolicy
 from amp_nova_lab.policies.credit import CreditPolicy
@@ -24,7 +25,6 @@ from amp_nova_lab.scenarios.scenario import Scenario
 from amp_nova_lab.slots.board import Board
 from amp_nova_lab.slots.credit import AashSlots, CreditSlots
 from amp_nova_lab.slots.integrated import IntegratedSlots
-from amp_nova_lab.vcpu import Share, SimVcpu
 
 SLOT_S = 0.01
 CYCLE_SLOTS = 3

@@ -9,7 +9,7 @@ from fixtures import MonkeyPatch
 from nova import context, objects
 
 from amp_nova.nova_plugins import nova_records, report_server
-from amp_nova.nova_plugins.metrics import NOBODY
+from amp_nova.nova_plugins.host_states import NOBODY
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode

@@ -3,7 +3,7 @@
 import pytest
 
 from amp_nova_lab.cores import Cores, share, throttled
-from amp_nova_lab.vcpu import Moves
+from amp_nova_lab.guest import Moves
 
 
 class Vcpu:

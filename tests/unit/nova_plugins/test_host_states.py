@@ -4,10 +4,9 @@ import statistics
 
 import pytest
 
-from amp_nova.nova_plugins import host_entry, metrics, options
+from amp_nova.nova_plugins import host_entry, host_states, options
 from amp_nova.nova_plugins.host_entry import Query
-from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.metrics import NOBODY
+from amp_nova.nova_plugins.host_states import NOBODY, HostStates
 from amp_nova.scheduling import pending
 from amp_nova.scheduling.host_fit import fit
 from amp_nova.scheduling.pending import NovaInstance, Pending
@@ -135,7 +134,7 @@ def test_a_report_that_cannot_be_scored_is_refused_and_the_last_one_stays(
 
 def test_what_is_remembered_is_bounded(states, monkeypatch):
     """Cached results and refusing hosts, however many there are."""
-    monkeypatch.setattr(metrics, "HOSTS_MAX", 10)
+    monkeypatch.setattr(host_states, "HOSTS_MAX", 10)
     for i in range(100):
         states.rejected.add(f"host-{i}", "old", "it is old")
     results = {}
