@@ -130,7 +130,8 @@ class Cells:
 
     def __init__(self) -> None:
         self._threads: dict[str, threading.Thread] = {}
-        self._failing: set[str] = set()
+        self.silent: set[str] = set()
+        """Those that did not answer when they were last asked, by UUID."""
         self.cpu_s = 0.0
         """CPU time that all queries took."""
 
@@ -156,10 +157,10 @@ class Cells:
             thread.join(max(0.0, end - time.monotonic()))
         in_time = dict(answers)  # a late answer must not change it
         failing = {cell.uuid for cell in cells} - in_time.keys()
-        for uuid in failing - self._failing:
+        for uuid in failing - self.silent:
             why = errors.get(uuid, f"no answer within {ANSWER_S:g} s")
             LOG.warning("cannot query the instances of cell %s: %s", uuid, why)
-        self._failing = (self._failing | failing) - in_time.keys()
+        self.silent = (self.silent | failing) - in_time.keys()
         return in_time
 
     def _ask(

@@ -159,7 +159,7 @@ class ReportServer:
         return (self._cells.cpu_s + time.thread_time() - cpu_s) / max(1, len(cells))
 
     def _join_workers(self) -> None:
-        """Exchange decisions, and follow Nova's records; no request waits for what these do."""
+        """Exchange decisions with the other workers, and from then on follow Nova's records."""
         own = nova.rpc.TRANSPORT
         self._until_done(
             "cannot hear the other scheduler workers",
@@ -167,17 +167,25 @@ class ReportServer:
         )
         workers = _client(own, topics.WORKERS)
         self.decisions.connect(lambda text: workers.cast({}, "decide", decision=text))
-        failing, looked_s, pause_s = False, -IDLE_S, FIRST_LOOK_S
+        self._follow()
+
+    def _follow(self) -> None:
+        """Follow Nova's records, within ``CPU_RATIO`` unless a host waits to be known."""
+        failing, pause_s, rest_until_s = False, FIRST_LOOK_S, 0.0
+        asked_s = answered_s = -IDLE_S  # when all cells were last asked what arrives
         while not self._stopped.wait(pause_s):
             pause_s, now_s = FOLLOW_UP_S, time.monotonic()
-            arriving = now_s - looked_s >= IDLE_S or self.states.newest_s() >= looked_s
-            if not arriving and not self.states.unsettled():
+            unknown = self.states.newest_s() >= asked_s
+            arriving = unknown or now_s - answered_s >= IDLE_S
+            if not unknown and (now_s < rest_until_s or not (arriving or self.states.unsettled())):
                 continue
+            asked_s = now_s if arriving else asked_s
             try:
                 with self._lock:  # a cell is asked once at a time, and refreshing needs its answer
                     cost_s = self.follow_up(arriving)
-                failing, looked_s = False, now_s if arriving else looked_s
-                pause_s = max(FOLLOW_UP_S, min(cost_s / CPU_RATIO, IDLE_S))
+                rest_until_s = now_s + min(cost_s / CPU_RATIO, IDLE_S)
+                answered_s = now_s if arriving and not self._cells.silent else answered_s
+                failing = False
             except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
                 if not failing:
                     LOG.warning("cannot query instances in Nova's records: %s", exc)

@@ -126,15 +126,20 @@ def worker(number, url, nodes, boots, shared):
         wanted = request(pref_core=booked)
         time.sleep(random.uniform(0.0, PAUSE_S))
         query, entries = Query(resource, wanted), {n: states.entry(n) for n in nodes}
-        fits = [n for n, e in entries.items() if query.fit(e).refused is None or query.may_fit(e)]
+        fits = []
+        for node, entry in entries.items():  # as the filter does; there is no fit if time is up
+            fit = query.fit(entry)
+            if fit is None or fit.refused is None or query.may_fit(entry):
+                fits.append(node)
         random.shuffle(fits)
         reserved = None
         for node in fits:
             if reserved:
                 decisions.release(reserved, resource)
                 reserved = None
-            fit = decisions.reserve(node, query.turned())
-            if fit.refused is not None:
+            turned = query.turned()
+            fit = decisions.reserve(node, turned) if turned is not None else None
+            if fit is None or fit.refused is not None:
                 continue
             reserved = node
             time.sleep(CLAIM_S)

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from oslo_config import cfg
 
-from amp_nova.nova_plugins import options
+from amp_nova.nova_plugins import options, report_server
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.report_server import ReportServer
 from amp_nova.scheduling.pending import Pending
 from amp_nova.wire.encoding import encode
 from tests.support.host_reports import host_report, request
+from tests.support.programs import until
 
 
 @pytest.fixture
@@ -65,3 +66,28 @@ def test_a_database_that_fails_refuses_and_is_logged(server, monkeypatch, caplog
     monkeypatch.setattr(server, "follow_up", failing)
     assert not server.refresh()
     assert "cannot query instances in Nova's records: no database" in caplog.text
+
+
+def test_a_host_that_is_new_is_looked_at_however_dear_the_last_look_was(server, monkeypatch):
+    """Requests wait ten seconds for what they have to know; the first look of a worker is dear."""
+    looks = []
+
+    def dear(arriving):
+        looks.append(arriving)
+        server.states.follow({}, time.monotonic(), ["cell"])
+        return 1000.0
+
+    monkeypatch.setattr(server, "follow_up", dear)
+    for name in ("FIRST_LOOK_S", "FOLLOW_UP_S"):
+        monkeypatch.setattr(report_server, name, 0.01)
+    following = threading.Thread(target=server._follow)
+    following.start()
+    try:
+        until(lambda: server.states.knows_arrivals("host1", "cell"), 10, "a first look")
+        assert server.states.accept(encode(host_report(node="host2")))
+        until(lambda: server.states.knows_arrivals("host2", "cell"), 10, "a look for the new host")
+        time.sleep(0.2)
+    finally:
+        server.stop()
+        following.join()
+    assert looks == [True, True], "what is only pending waits for the budget"
