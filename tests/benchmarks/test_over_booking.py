@@ -100,6 +100,12 @@ class Claims:
 multiprocessing.managers.BaseManager.register("Claims", Claims)
 
 
+def passes(query, entry):
+    """Whether a host passes, as in the filter: also if there is no time left to examine it."""
+    fit = query.fit(entry)
+    return fit is None or fit.refused is None or query.may_fit(entry)
+
+
 def worker(number, url, nodes, boots, shared):
     """One scheduler worker: places its boots from several threads, as Nova's does."""
     from oslo_config import cfg
@@ -126,20 +132,17 @@ def worker(number, url, nodes, boots, shared):
         wanted = request(pref_core=booked)
         time.sleep(random.uniform(0.0, PAUSE_S))
         query, entries = Query(resource, wanted), {n: states.entry(n) for n in nodes}
-        fits = []
-        for node, entry in entries.items():  # as the filter does; there is no fit if time is up
-            fit = query.fit(entry)
-            if fit is None or fit.refused is None or query.may_fit(entry):
-                fits.append(node)
+        fits = [node for node, entry in entries.items() if passes(query, entry)]
         random.shuffle(fits)
         reserved = None
         for node in fits:
             if reserved:
                 decisions.release(reserved, resource)
                 reserved = None
-            turned = query.turned()
-            fit = decisions.reserve(node, turned) if turned is not None else None
-            if fit is None or fit.refused is not None:
+            if not (turned := query.turned()):
+                continue
+            fit = decisions.reserve(node, turned)
+            if fit.refused is not None:
                 continue
             reserved = node
             time.sleep(CLAIM_S)
