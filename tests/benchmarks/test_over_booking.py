@@ -106,6 +106,12 @@ def passes(query, entry):
     return fit is None or fit.refused is None or query.may_fit(entry)
 
 
+def follow(states, failed, ended):
+    """Tell a worker of failed builds, as Nova's records do."""
+    while not ended.wait(0.5):
+        states.follow(dict.fromkeys(failed.keys()), time.monotonic() - 0.5)
+
+
 def worker(number, url, nodes, boots, shared):
     """One scheduler worker: places its boots from several threads, as Nova's does."""
     from oslo_config import cfg
@@ -122,10 +128,6 @@ def worker(number, url, nodes, boots, shared):
     connect(url, decisions, number)
     time.sleep(2.0)
     ended = threading.Event()
-
-    def follow():
-        while not ended.wait(0.5):
-            states.follow(dict.fromkeys(failed.keys()), time.monotonic() - 0.5)
 
     def boot(each):
         resource, booked = each
@@ -153,7 +155,7 @@ def worker(number, url, nodes, boots, shared):
                 return resource, booked, node
         return resource, booked, None
 
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=follow, args=(states, failed, ended), daemon=True).start()
     barrier.wait()
     with ThreadPoolExecutor(THREADS) as pool:
         where = list(pool.map(boot, boots))
