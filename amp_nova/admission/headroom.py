@@ -14,9 +14,6 @@ from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.cpu_weight import FLOOR_CORES
 from amp_nova.model.topology import CoreType, Topology
 
-LEAST_CORES = FLOOR_CORES
-"""What every vCPU may use at least, as if its instance had no booking."""
-
 
 def most_cores(
     demands: Iterable[Demand], packing: Packing, topology: Topology, *, one_pcpu: bool = False
@@ -61,7 +58,7 @@ def unbooked_cores(
     """What each vCPU without a booking may use of ``left_cores``, in cores.
 
     ``vcpus``: the key and the allowed pCPUs of each. Each is assigned to the pCPU that gives it the
-    most, and vCPUs on one pCPU divide it evenly. Each gets at least ``LEAST_CORES``: to its guest,
+    most, and vCPUs on one pCPU divide it evenly. Each gets at least ``FLOOR_CORES``: to its guest,
     a vCPU that never runs is a fault.
     """
     homes: dict[Hashable, int] = {}
@@ -71,7 +68,7 @@ def unbooked_cores(
         if there:
             homes[key] = max(there, key=lambda p: left_cores[p] / (count[p] + 1))
             count[homes[key]] += 1
-    return {key: max(LEAST_CORES, left_cores[p] / count[p]) for key, p in homes.items()}
+    return {key: max(FLOOR_CORES, left_cores[p] / count[p]) for key, p in homes.items()}
 
 
 def best_type(
@@ -84,6 +81,6 @@ def best_type(
     there = [
         t for t in topology.core_types if t.name in shares and pcpus & topology.pcpus_of(t.name)
     ]
-    if now in there and shares[now.name] > LEAST_CORES:
+    if now in there and shares[now.name] > FLOOR_CORES:
         return now
     return max(there, key=lambda t: shares[t.name] * (t.coefficient or 1.0))

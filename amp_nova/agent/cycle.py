@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from amp_nova.accounting.accounts import Accounts, of_instance
 from amp_nova.accounting.delivery import Account, Ratios
-from amp_nova.accounting.service_level import ServiceLevel
 from amp_nova.agent.state.bookings import Bookings
 from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Failure, Outcome
@@ -52,7 +51,6 @@ class Totals:
     failures: Mapping[str, int] = field(default_factory=dict)
     drift: Mapping[str, int] = field(default_factory=dict)
     migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    service: ServiceLevel = field(default_factory=ServiceLevel)
 
     def with_writes(self, writes: int, failures: Iterable[Failure]) -> "Totals":
         """These counts with some writes, and the failures of others."""

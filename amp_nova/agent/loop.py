@@ -13,9 +13,8 @@ from types import MappingProxyType
 
 from msgspec import Struct, structs
 
-from amp_nova.accounting import accounts, service_level
+from amp_nova.accounting import accounts
 from amp_nova.accounting.accounts import Accounts
-from amp_nova.accounting.service_level import ServiceLevel
 from amp_nova.agent.cycle import STAGES, Cycle, Totals, counted
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target, Throttled
 from amp_nova.agent.state import bookings, policy_runner
@@ -30,7 +29,7 @@ from amp_nova.control.foreign_changes import ForeignChanges
 from amp_nova.control.limit import Limits
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import allocation
-from amp_nova.model.allocation import Allocations, Changes, Failure, Outcome, in_force
+from amp_nova.model.allocation import Allocations, Changes, Outcome, in_force
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.model.topology import CoreType, Topology
@@ -42,7 +41,6 @@ from amp_nova.profiling.profiles import Profiles, ProfileSettings
 from amp_nova.profiling.speedup import hinted_speedup
 
 LOG = logging.getLogger(__name__)
-OBSERVING = Failure("observe", "[agent] mode = observe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,6 @@ class Loop:
         settings = settings or Settings()
         self._settings = settings
         self._stopwatch = stopwatch
-        self._observing = OBSERVING if settings.dry_run else None
         self._memo = Memo(enabled=settings.memoize)
         self._state = State(
             PolicyState(policy or NonePolicy()),
@@ -123,8 +120,10 @@ class Loop:
         weights = {d.domain.resource: d.cpu_weight for d in observation.domains}
         state, writes = self._decided(state, observation, now, weights)
         clock.append(self._stopwatch())
-        why = self._observing
-        outcome = Outcome(observing=why) if why else self._actuator.apply(writes)
+        if self._settings.dry_run:
+            outcome = Outcome(observing=True)
+        else:
+            outcome = self._actuator.apply(writes)
         self._state = state = self._acted(state, observation, now, writes, outcome)
         clock.append(self._stopwatch())
         return Cycle(
@@ -144,14 +143,6 @@ class Loop:
         """Run the fast loop once; ``ticks``: as for ``FastLoop.tick``."""
         counted = self._state.limits.counted
         self._state = _with_throttled(self._state, self.fast.tick(counted, ticks))
-
-    def observe(self, why: Failure | None) -> None:
-        """Only observe from the next cycle on, and say why; ``None``: enforce, if not a dry run."""
-        before, self._observing = self._observing, OBSERVING if self._settings.dry_run else why
-        if (before is None) != (self._observing is None):  # what is carried over does not fit
-            totals = replace(self._state.totals, service=ServiceLevel())
-            self._state = structs.replace(self._state, limits=Limits(), totals=totals)
-            self.adopt()
 
     def adopt(self) -> None:
         """Adopt what is in force, because the guard acted while no cycle was completed."""
@@ -174,16 +165,11 @@ class Loop:
         for resource, name in foreign.instances.items():
             does = "leaving it alone for now" if resource in foreign.excluded else "restoring them"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
-        accounted = accounts.advance(state.accounts, observation)
-        service = service_level.advance(
-            state.totals.service, state.accounts, accounted, state.entitlements
-        )
         return structs.replace(
             state,
             bookings=booked,
             foreign=foreign,
-            accounts=accounted,
-            totals=replace(state.totals, service=service),
+            accounts=accounts.advance(state.accounts, observation),
             profiles=profiles.advance(state.profiles, observation, positions),
         )
 
@@ -195,7 +181,7 @@ class Loop:
         weights: Mapping[str, int | None],
     ) -> tuple[State, Changes]:
         """The state with what every vCPU is entitled to from now on, and the writes it takes."""
-        terms, memo = self._settings.terms, self._memo
+        terms, memo, dry_run = self._settings.terms, self._memo, self._settings.dry_run
         excluded = self._excluded(state, observation)
         kept = _where_kept(now, state.foreign, excluded)
         topology = memo(for_admission, observation.topology, terms.smt)
@@ -217,7 +203,7 @@ class Loop:
         steady = memo(limit.steady, entitlements, topology, terms, speeds_vary=vary)
         limits = limit.carry(state.limits, steady, state.accounts.deliveries(steady.varying))
         entitlements = memo(limit.decide, steady, limits.carried, limits.counted, kept, context)
-        entitlements, limits = limit.adopt(entitlements, {} if self._observing else now, limits)
+        entitlements, limits = limit.adopt(entitlements, {} if dry_run else now, limits)
         writes = memo(changes, now, weights, entitlements)
         state = structs.replace(
             state,

@@ -25,8 +25,7 @@ from amp_nova.agent.publish.publishers import Publishers
 from amp_nova.agent.threads import Wakeup
 from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable, Locked
 from amp_nova.guard import locks
-from amp_nova.guard.pauses import HOST, Pauses
-from amp_nova.model.allocation import Failure
+from amp_nova.guard.pauses import Pauses
 from amp_nova.model.observation import Observation, Sample, VcpuKey
 from amp_nova.private_files import check_trusted
 
@@ -106,8 +105,6 @@ class Service:
         if self._guarding is not None and self._guarding.before():
             self.sensor.reread()
             self.loop.adopt()
-        why = self._pauses.current().get(HOST)
-        self.loop.observe(None if why is None else Failure("undone", why))
         self.last = cycle = self.loop.cycle()
         return cycle
 
@@ -215,8 +212,9 @@ class Service:
             LOG.exception("a control cycle failed; continuing with the next cycle")
             return False
         self._failing -= {"hypervisor", "cycle"}
-        with self._tolerated("undo", "bookings are not released yet; retrying in every cycle"):
-            self._follow(cycle)
+        with self._tolerated("release", "bookings are not released yet; retrying in every cycle"):
+            if self._observing:
+                self._release(cycle)
         lines: list[str] = []
         failure = "I/O work could not be examined; retrying in every cycle"
         # Bookings do not depend on I/O work. A lock that is taken is reported by the cycle.
@@ -234,31 +232,19 @@ class Service:
             LOG.info(line)
         return True
 
-    def _follow(self, cycle: Cycle) -> None:
-        """Release bookings that are only observed; stop to enforce them if that fails too often."""
-        why, service, agent = cycle.outcome.observing, cycle.totals.service, self._conf.agent
-        if self._observing != (why is not None):
-            self._observing = why is not None
-            self.io = wiring.make_io_work(self._conf, self.sensor, observe=self._observing)
-            LOG.warning("bookings are %s", f"only observed: {why.message}" if why else "enforced")
+    def _release(self, cycle: Cycle) -> None:
+        """Restore what an agent with ``mode = enforce`` has changed before this one."""
         records, paused = self._writer.records, cycle.observation.paused
         recorded = {u: d for u, d in records.domains.items() if u not in paused}
-        if why is None and service.burns(agent.undo_burn_rate):
-            rates = " and ".join(f"{r:.3g} over {name}" for name, r in service.burn_rates.items())
-            message = (
-                f"the burn rate of the service level was {rates}, above [agent] undo_burn_rate = "
-                f"{agent.undo_burn_rate:g}; 'amp-nova resume --all' enforces bookings again"
-            )
-            self._pauses.pause(HOST, message)
-            LOG.error("bookings will be released: %s", message)
-        elif why and recorded:
-            path, domains = Path(agent.state_path), cycle.observation.domains
-            made, left = release.undo(path, domains, self._writer, recorded, records.forget)
-            self.sensor.reread()
-            for line in made:
-                LOG.info("released: %s", line)
-            if left:
-                raise AmpError("; ".join(left))
+        if not recorded:
+            return
+        path, domains = Path(self._conf.agent.state_path), cycle.observation.domains
+        made, left = release.undo(path, domains, self._writer, recorded, records.forget)
+        self.sensor.reread()
+        for line in made:
+            LOG.info("released: %s", line)
+        if left:
+            raise AmpError("; ".join(left))
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         cycle = self.last
@@ -274,12 +260,11 @@ class Service:
             answer["because"] += because(self.io.report, resource)
             return {"explain": answer}
         drift = cycle.profiles.drift(cycle.time_ns)
-        why = cycle.outcome.observing
         return {
             "status": status.status(cycle),
             "policy": cycle.policy,
             "drift": drift,
-            "observing": why.message if why else None,
+            "observing": cycle.outcome.observing,
         }
 
 

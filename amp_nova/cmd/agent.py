@@ -84,7 +84,7 @@ def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
         print(f"amp-nova-agent: warning: {warning}", file=sys.stderr)
     print("\n".join(describe(cycle)) or "nothing to change")
     if cycle.outcome.observing and not dry_run:
-        print(f"nothing was changed: {cycle.outcome.observing.message}")
+        print("nothing was changed: [agent] mode = observe")
     for domain in cycle.domains:
         if domain.problem:
             print(f"{domain.domain.name}: {domain.problem}")

@@ -115,8 +115,8 @@ class Explain(Report):
 def _status(state_path: Path) -> Answer:
     """A row for each vCPU; ``AnswerIsNo`` if no agent responds."""
     reply = _answer(state_path, {"command": "status"})
-    instances, observing = reply["status"], reply.get("observing")
-    below = [f"bookings are only observed: {observing}"] if observing else []
+    instances = reply["status"]
+    below = ["bookings are only observed: [agent] mode = observe"] if reply.get("observing") else []
     rows: list[tuple[object, ...]] = []
     for instance in instances:
         rows += [_row(instance, vcpu) for vcpu in instance["vcpus"]]

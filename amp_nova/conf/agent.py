@@ -28,18 +28,6 @@ Whether bookings are enforced. ``observe`` shows what enforcement would do, as m
 ``amp-nova explain``. An agent that is restarted with it first releases what it had enforced.
 """,
     ),
-    cfg.FloatOpt(
-        "undo_burn_rate",
-        default=0.0,
-        min=0.0,
-        max=100.0,
-        help="""
-Above this burn rate of the host's service level, both in the last hour and in the last 5 minutes,
-the agent releases all instances and only observes until ``amp-nova resume --all``. The burn rate is
-the share of minutes with demand that delivered less than 95 % of the booking, over the 1 % that
-may. 0 never releases anything. 14.4, the rate of the alert that pages, suits a roll-out.
-""",
-    ),
     cfg.StrOpt(
         "writer",
         default="cgroup",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.guard import lease, locks, record
-from amp_nova.guard.pauses import HOST, Pauses
+from amp_nova.guard.pauses import Pauses
 from amp_nova.guard.restore import original, restore, safe
 
 POLL_S = 1.0
@@ -110,8 +110,7 @@ class Watch:
 
     def _may(self, resource: str) -> bool:
         """Whether the guard may write now: no agent has a lease, and no operator objects."""
-        paused = self._pauses.current()
-        return not (lease.remaining_s(self._state_path) or resource in paused or HOST in paused)
+        return not (lease.remaining_s(self._state_path) or resource in self._pauses.current())
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

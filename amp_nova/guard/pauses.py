@@ -10,8 +10,6 @@ from pathlib import Path
 
 from amp_nova.exceptions import AmpError
 
-HOST = "host"
-"""Stands for all instances of the host: while it is paused, the agent only observes."""
 _RACY_NS = 1_000_000_000
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 """The form of an instance's UUID: no other text may become a file name."""
@@ -27,7 +25,7 @@ class Pauses:
         self._read: dict[str, tuple[float | None, str]] = {}
 
     def current(self) -> Mapping[str, str]:
-        """The instances that are paused now: the reason by UUID, or by ``HOST``."""
+        """The instances that are paused now: the reason by UUID."""
         try:
             stamp = os.stat(self._folder).st_mtime_ns
         except OSError:
@@ -54,7 +52,7 @@ class Pauses:
         return pauses
 
     def pause(self, resource: str, why: str, ttl_s: float | None = None) -> None:
-        """Pause the instance with this UUID, or ``HOST``, for ``ttl_s`` seconds or until resumed.
+        """Pause the instance with this UUID for ``ttl_s`` seconds or until resumed.
 
         Raises ``AmpError`` if the UUID is not valid or the file cannot be written.
         """

@@ -23,8 +23,7 @@ from amp_nova.model.bandwidth import Bandwidth, SafeState
 FOLDER = "records"
 """The folder of records, below the state folder."""
 VERSION = 2
-OLDEST = 1
-"""The oldest version that is still read. A new version that means the same keeps the number."""
+"""A new version that means the same keeps the number."""
 ASIDE = "aside"
 RELEASED = "released"
 """How the reason of a pause begins that ``amp-nova release`` made."""
@@ -202,8 +201,8 @@ def _plain_limit(limit: Bandwidth | None, burst_us: int = 0) -> dict[str, int | 
 
 def _domain(plain: Any) -> Domain:
     version = plain["version"]
-    if version not in range(OLDEST, VERSION + 1):
-        raise ValueError(f"unsupported record version {version!r} (expected {OLDEST} to {VERSION})")
+    if version != VERSION:
+        raise ValueError(f"unsupported record version {version!r} (expected {VERSION})")
     return Domain(
         resource=str(plain["resource"]),
         name=str(plain["name"]),
@@ -213,7 +212,7 @@ def _domain(plain: Any) -> Domain:
         group=str(plain["group"]),
         inode=int(plain["inode"]),
         weight=int(plain["weight"]),
-        safe_weight=int(plain.get("safe_weight", 0)),
+        safe_weight=int(plain["safe_weight"]),
         vcpus={
             int(index): _vcpu(vcpu, str(plain["process"])) for index, vcpu in plain["vcpus"].items()
         },

@@ -141,9 +141,6 @@ class Records:
         try:
             made = before or _domain(about[0], threads)
             if weight is not None and threads.domain is not None:
-                if not made.weight:  # unknown in a record of before version 2
-                    now = _domain(about[0], threads)
-                    made = replace(made, group=now.group, inode=now.inode, weight=now.weight)
                 made = replace(made, safe_weight=threads.domain.shares_of(weight))
             vcpus = self._vcpus(made, states, threads)
         except OSError as exc:
@@ -189,8 +186,8 @@ class Identity:
 def _domain(domain: Domain, threads: VcpuThreads) -> record.Domain:
     """A new record, without vCPUs.
 
-    A domain that already has one of amp-nova's CPU weights got it from an earlier agent that left
-    no record; originally it had the default.
+    A domain that already has one of amp-nova's CPU weights got it from an agent whose record is
+    lost; originally it had the default.
     """
     process, started = threads.process
     made = record.Domain(domain.resource, domain.name, domain.display_name, process, started)
@@ -233,8 +230,8 @@ def _vcpu(present: Identity, before: Vcpu | None, state: SafeState | None) -> Vc
 def _original(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> Tuning:
     """The limit and affinity of a vCPU before the first change.
 
-    A value that already equals the safe state was set by an earlier agent that left no record, and
-    is not taken for the original.
+    A value that already equals the safe state was set by an agent whose record is lost, and is not
+    taken for the original.
     """
     limit, pcpus = thread.group.bandwidth(), thread.pcpus()
     if limit in [x for _, x in state.limits]:

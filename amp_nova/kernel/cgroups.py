@@ -262,7 +262,7 @@ class DomainGroup:
         return int(os.pread(self._fd, 16, 0))
 
     def weight(self) -> int:
-        """The CPU weight (``model.cpu_weight``), 0 in the kernel's idle class (``cpu.idle``)."""
+        """The CPU weight (``model.cpu_weight``)."""
         shares = self.shares()
         return shares if self.version == 2 else round(shares * DEFAULT / _SHARES)
 
@@ -271,12 +271,8 @@ class DomainGroup:
         return weight if self.version == 2 else round(weight * _SHARES / DEFAULT)
 
     def set_shares(self, shares: int) -> None:
-        """Write the shares and read them back; ``ActuationFailed`` if they do not change.
-
-        A group that an older agent left in the idle class, which has no weight, leaves it first.
-        """
-        if not self.weight():
-            _write(f"{self.folder}/cpu.idle", "0")
+        """Write the shares and read them back; ``ActuationFailed`` if they do not change."""
+        self.shares()  # raises if the group is gone: another one may have its path by now
         _write(self._path, str(shares))
         self.check(shares)
 

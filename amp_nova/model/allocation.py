@@ -105,18 +105,18 @@ class Failure:
 class Outcome:
     """The failures among ``Changes``: by vCPU, and by instance for the CPU weight.
 
-    A vCPU or instance that is gone by the time of the write is not a failure. ``observing``: why no
-    change was made, if bookings are only observed.
+    A vCPU or instance that is gone by the time of the write is not a failure. ``observing``: no
+    change was made, because bookings are only observed.
     """
 
     failures: Mapping[VcpuKey, Failure] = field(default_factory=dict)
     weight_failures: Mapping[str, Failure] = field(default_factory=dict)
-    observing: Failure | None = None
+    observing: bool = False
 
     @property
     def mode(self) -> str:
-        """``enforce``, ``observe``, or ``undone`` if the agent has released the host by itself."""
-        return self.observing.reason if self.observing else "enforce"
+        """``enforce`` or ``observe``."""
+        return "observe" if self.observing else "enforce"
 
 
 NOTHING_DONE = Outcome()

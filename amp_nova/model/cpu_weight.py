@@ -40,9 +40,6 @@ def placed(vcpus: int) -> int:
 
 
 def ours(vcpus: int) -> tuple[int, ...]:
-    """The weights that amp-nova gives to an instance with this many vCPUs.
-
-    0: it is in the kernel's idle class, which amp-nova used before it used weights.
-    """
-    weights = 0, booked(vcpus), best_effort(vcpus), placed(vcpus)
+    """The weights that amp-nova gives to an instance with this many vCPUs."""
+    weights = booked(vcpus), best_effort(vcpus), placed(vcpus)
     return tuple([weight for weight in weights if weight != DEFAULT])

@@ -1,10 +1,8 @@
 """Observing on real guests: strace sees no write; predictions are compared with the kernel."""
 
-import contextlib
 import os
 import re
 import shutil
-import subprocess
 import time
 
 import pytest
@@ -21,7 +19,6 @@ from tests.support.lab import (
     measured,
     quota,
     undisturbed,
-    until,
 )
 
 HALF = {"amp:pref_core": "0.5"}
@@ -177,41 +174,3 @@ def test_predicted_throttling_is_what_the_kernel_then_does(guests, watching, age
 
     with undisturbed(guest, LIMITED):
         measured(seen)
-
-
-@contextlib.contextmanager
-def spinning(cpu):
-    """Something that takes a CPU from whatever else runs there, bookings too."""
-    command = ["chrt", "-f", "1", "taskset", "-c", str(cpu), "sh", "-c", "while :; do :; done"]
-    with subprocess.Popen(command) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
-def test_enforcement_undoes_itself_and_waits_for_the_operator(guests, writer, tmp_path):
-    """A real-time process takes the pCPU of a booking: after a missed minute it is released."""
-    agent = Agent(tmp_path / "agent", more=f"writer = {writer}\nundo_burn_rate = 1\n")
-    guest = guests.guest("missed", HALF, cpuset=str(FAST))
-    try:
-        agent.start()
-        until(lambda: quota(guest) is not None, 20, "a limit")
-        with spinning(FAST):
-            until(lambda: "bookings will be released" in agent.log.read_text(), 240, "an undo")
-            began_s = time.monotonic()
-            until(lambda: quota(guest) is None, 20, "the release")
-            print(f"released after {time.monotonic() - began_s:.1f} s")
-        until(lambda: agent.metric("amp_mode_info", mode="undone") == 1.0, 20, "its metric")
-        assert "bookings are only observed: the burn rate" in agent.cli("status").stdout
-
-        agent.stop()
-        agent.start()
-        agent.next_cycle(5)
-        assert quota(guest) is None
-        assert agent.metric("amp_writes_total") == 0.0
-
-        assert agent.cli("resume", "--all").returncode == 0
-        until(lambda: quota(guest) is not None, 20, "a limit again")
-    finally:
-        agent.stop()

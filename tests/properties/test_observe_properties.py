@@ -9,14 +9,12 @@ from amp_nova.accounting.would_throttle import throttled_s
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
-from amp_nova.model.allocation import Failure
 from amp_nova.model.observation import Usage
 from tests.properties.test_loop_properties import Chance, Life, cycle, hybrids, specs
 from tests.support import hosts
-from tests.support.hosts import FakeHost, state
+from tests.support.hosts import FakeHost
 
 DRY = Settings(Terms(), dry_run=True)
-UNDONE = Failure("undone", "the service level burned too fast")
 ratios = st.floats(0.0, 1.0)
 limits = st.floats(0.01, 1.0)
 
@@ -37,13 +35,11 @@ class Observed(Life):
     @initialize(
         types=hybrids,
         numbers=st.lists(st.integers(0, 4), min_size=1, max_size=5),
-        undone=st.booleans(),
     )
-    def begin(self, types, numbers, undone):
+    def begin(self, types, numbers):
         self.host = FakeHost(hosts.topology(types))
-        settings = Settings(Terms(), policy=PolicySettings(2.0), dry_run=not undone)
+        settings = Settings(Terms(), policy=PolicySettings(2.0), dry_run=True)
         self.loop = Loop(self.host, NeverWrites(), settings, Chance(numbers))
-        self.loop.observe(UNDONE if undone else None)
         self.count = 0
         self.report = None
 
@@ -102,25 +98,6 @@ def test_predicted_throttling_is_that_of_enforcement(pair, cycles):
         if booked and observed.vcpu(*key).wants:
             beyond_ref_s = max(0.0, 1.0 - booked) * cycles
             assert delivery.beyond_ref_s == pytest.approx(beyond_ref_s, rel=0.05, abs=0.01)
-
-
-@given(busy_hosts(), st.integers(1, 5))
-def test_enforcement_after_observing_is_as_from_the_start(pair, cycles):
-    """Neither is paid back what was used beyond a booking, nor spent what was saved meanwhile."""
-    fresh, observed = pair
-    for host in pair:
-        host.add("bursts", {"pref_core": "0.2", "burst_s": "5"})
-        host.add("sleeps", {"pref_core": "0.2", "burst_s": "5"}, wants=0.0)
-    loop = Loop(observed, observed, Settings(Terms()))
-    loop.observe(UNDONE)
-    for _ in range(cycles):
-        assert cycle(loop, observed).outcome.observing == UNDONE
-    assert observed.applied == []
-    loop.observe(None)
-    cycle(loop, observed)
-    cycle(Loop(fresh, fresh, Settings(Terms())), fresh)
-
-    assert state(observed) == state(fresh)
 
 
 @given(ratios, ratios, limits, st.floats(0.1, 4.0))

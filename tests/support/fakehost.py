@@ -156,8 +156,6 @@ class Kernel:
         path = Path(path)
         old = path.read_text()
         code = self.refuse.get(path.name)
-        if path.name in WEIGHTS.values() and in_idle_class(path.parent):
-            code = code or errno.EINVAL
         if code:
             raise OSError(code, os.strerror(code))
         if path.name == "cpu.max":
@@ -166,9 +164,7 @@ class Kernel:
         else:
             new = f"{value}\n"
         path.write_text(new)
-        if path.name == "cpu.idle":
-            reset_weight(path.parent, idle=value == "1")
-        elif path.name not in WEIGHTS.values():
+        if path.name not in WEIGHTS.values():
             try:
                 self.ratios.append(self._checked(path.parent))
             except OSError:
@@ -186,18 +182,6 @@ class Kernel:
         if short or beyond or not 1000 <= int(period) <= 1_000_000:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return ratio
-
-
-def in_idle_class(group):
-    """Whether a fake group is in the kernel's idle class."""
-    return (group / "cpu.idle").exists() and (group / "cpu.idle").read_text().startswith("1")
-
-
-def reset_weight(group, *, idle):
-    """A group that enters the idle class has next to no weight, one that leaves it the default."""
-    for version, name in WEIGHTS.items():
-        if (group / name).exists():
-            put(group / name, {1: 3, 2: 0}[version] if idle else DEFAULT_WEIGHTS[version])
 
 
 def limit(group):
@@ -308,13 +292,6 @@ class FakeFiles:
     def weight(self, name="instance-00000001"):
         """The domain's ``cpu.weight`` file, in version 1 ``cpu.shares``."""
         return self.group(name, "emulator").parent / WEIGHTS[self.version]
-
-    def enter_idle_class(self, name="instance-00000001"):
-        """Leave the domain in the idle class, as agents did before version 2; its ``cpu.idle``."""
-        path = self.weight(name).parent / "cpu.idle"
-        put(path, 1)
-        reset_weight(path.parent, idle=True)
-        return path
 
     def limit(self, name="instance-00000001", index=0):
         """What limits a vCPU now, as the kernel's files say it."""

@@ -1,7 +1,7 @@
 """Restores what was in force before the agent, and keeps the agent from changing it again.
 
 The agent recorded that before its first change, so neither the agent nor libvirt has to run. An
-instance without a record, because an older agent changed it, gets what its libvirt definition says.
+instance whose record is lost gets what its libvirt definition says.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -163,7 +163,7 @@ def _weighted(reading: DomainReading) -> bool:
 def _changed(reading: DomainReading) -> bool:
     """Whether amp-nova may have set a limit or affinity of an instance without a record."""
     booked = any(k.startswith("amp:") for k in reading.domain.specs)
-    # An older agent set a limit that the definition does not have, whatever was booked then.
+    # A limit that the definition does not have may be of an [agent] booking removed since.
     limited = any(v.bandwidth for v in reading.vcpus) and not reading.domain.limited_elsewhere
     return booked or limited or any(v.pcpus < v.allowed for v in reading.vcpus)
 

@@ -67,8 +67,8 @@ def explain(cycle: Cycle, resource: str) -> dict[str, Any]:
         lines.insert(0, f"Its booking is not enforced: {domain.problem}.")
     if (weight := domain.vcpus[0].entitlement.cpu_weight if domain.vcpus else None) is not None:
         lines.append(f"Its CPU weight is {weight}.")
-    if (why := cycle.outcome.observing) is not None:
-        lines.insert(0, f"Bookings are only observed: {why.message}.")
+    if cycle.outcome.observing:
+        lines.insert(0, "Bookings are only observed: [agent] mode = observe.")
     return {**_instance(domain), "because": lines}
 
 
@@ -144,7 +144,7 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
 def _would(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
     """What enforcement would do, as a sentence if bookings are only observed."""
     quota, so_far = vcpu.entitlement.quota, vcpu.account.delivery
-    if cycle.outcome.observing is None or quota is None or quota.bandwidth is None:
+    if not cycle.outcome.observing or quota is None or quota.bandwidth is None:
         return []
     share = f"{quota.bandwidth.cores:.2%} of a pCPU ({vcpu.entitlement.reason})"
     throttled = f"{so_far.throttled_least_s:.1f} to {so_far.throttled_most_s:.1f} s"

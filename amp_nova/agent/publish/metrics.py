@@ -130,8 +130,6 @@ CYCLE: tuple[Row[Cycle], ...] = (
         lambda r: r.profiles.drift(r.time_ns), ("core_type",)),
     Row("info", "amp_mode_info", "Whether bookings are enforced, or only observed.",
         lambda r: {r.outcome.mode: 1}, ("mode",)),
-    Row("gauge", "amp_host_burn_rate_ratio", "Share of missed minutes over what may be missed.",
-        lambda r: r.totals.service.burn_rates, ("window",)),
     Row("counter", "amp_migrations_total", "Moves of vCPUs between core types.",
         lambda r: r.totals.migrations, ("from", "to")),
     Row("counter", "amp_enforcement_drift_total", "Settings of vCPUs changed by others.",

@@ -158,8 +158,8 @@ def _banner(view: View, instances: Sequence[InstanceRow]) -> str:
         verdict = f"libvirt does not answer. This is the host at {clock(view.last_success_s)}."
     elif view.now_s - view.last_success_s > STALE_S:
         verdict = f"The last control cycle succeeded at {clock(view.last_success_s)}."
-    elif (observing := view.cycle.outcome.observing) is not None:
-        verdict = escape(f"Bookings are only observed: {observing.message}.")
+    elif view.cycle.outcome.observing:
+        verdict = "Bookings are only observed: [agent] mode = observe."
     elif short:
         verdict = f"Bookings of {len(short)} of {booked} instances are not kept."
         for i in short[:NAMED_MAX]:

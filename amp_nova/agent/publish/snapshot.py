@@ -169,7 +169,7 @@ def would_throttle(snap: Snapshot) -> Values:
 
 def undefended_by_cause(snap: Snapshot) -> Mapping[str, float]:
     """vCPUs that enforcement would defend: a cause cost them over 5 % of what they were owed."""
-    if snap.cycle.outcome.observing is None:
+    if not snap.cycle.outcome.observing:
         return {}
     vcpus = Counter(dict.fromkeys(CAUSES[1:], 0))  # the first one is a limit
     for _, vcpu in snap.vcpus:

@@ -26,16 +26,12 @@ def weights(host):
     [
         ({"one": None, "two": None}, {"two": 300}, {"one": 100, "two": 300}),
         ({"one": None, "two": None}, {"one": 5, "two": 500}, {"one": 100, "two": 100}),
-        ({"free": None}, {"free": 0}, {"free": 100}),
-        ({"vm": HALF, "free": None}, {"vm": 0, "free": 0}, {"vm": 500, "free": 5}),
         ({"vm": HALF, "free": None}, {"vm": 5, "free": 300}, {"vm": 500, "free": 5}),
         ({"vm": HALF, "weighted": None}, {"weighted": None}, {"vm": 500, "weighted": None}),
     ],
     ids=[
         "no booking",
         "no booking any more",
-        "no booking, idle class of an older agent",
-        "idle class of an older agent",
         "others",
         "has shares of its own",
     ],

@@ -1,4 +1,4 @@
-"""Observing before and instead of enforcing: nothing is written; enforcement undoes itself."""
+"""Observing before and instead of enforcing: nothing is written, and what was is released."""
 
 import contextlib
 import errno
@@ -10,22 +10,16 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.agent.loop import Loop
 from amp_nova.agent.service import Service
 from amp_nova.cmd.agent import main as agent_main
 from amp_nova.cmd.cli import main
 from amp_nova.guard import locks, record
-from amp_nova.guard.__main__ import Watch
-from amp_nova.guard.pauses import HOST, Pauses
+from amp_nova.guard.pauses import Pauses
 from amp_nova.host import sensor
-from amp_nova.model.allocation import Failure
-from amp_nova_lab.host import SimHost
 from tests.support.fakehost import put, resource
 from tests.unit.agent.setups import HALF, NAME
-from tests.unit.lab.builders import guest, topology
 
 CYCLE_S = 10.0
-BURNS = {"undo_burn_rate": 14.4}
 OBSERVE = {"mode": "observe"}
 
 
@@ -110,20 +104,6 @@ def test_no_write_is_issued_whatever_happens(setup, clock, seed):
     assert not list((setup.state / record.FOLDER).glob("*"))
 
 
-def test_the_fast_loop_ends_when_bookings_are_only_observed():
-    """Limits that could not be released yet stay as they are."""
-    host = SimHost(topology(), [guest(ips="0.8G")])
-    loop = Loop(host, host)
-    loop.cycle()
-    assert loop.fast.active
-
-    loop.observe(Failure("undone", "the service level burned too fast"))
-    host.advance(1.0)
-    loop.cycle()
-
-    assert not loop.fast.active
-
-
 def test_what_enforcement_would_do_is_exported_and_explained(setup, clock):
     """A guest that is always busy and books half a reference core."""
     setup.node.start(specs=HALF, vcpus=1)
@@ -167,81 +147,42 @@ def test_what_would_be_defended_is_exported_by_cause(setup, clock):
     assert lost == pytest.approx({"": 0.3 * 3 * CYCLE_S}, rel=0.05)
 
 
-def burnt(setup, clock, **conf):
-    """An agent that enforces bookings, which are missed until their budget burns too fast.
-
-    Returns the agent as of the cycle in which the burn rate was exceeded, and the host before it.
-    """
+def test_an_agent_that_enforces_says_so(setup, clock):
+    """It exports nothing of what it would throttle."""
     setup.node.start(specs=HALF)
-    before = everything(setup)
-    running = Service(setup.conf(**{**BURNS, **conf}))
-    cycle(running)
-    assert everything(setup) != before
-    for _ in range(120):
-        pass_time(setup, clock, ran=0.05)
-        if cycle(running).totals.service.burns(14.4):
-            return running, before
-    raise AssertionError(f"it never burnt: {running.last.totals.service.burn_rates}")
-
-
-def test_enforcement_undoes_itself_within_two_cycles(setup, clock, caplog):
-    """Everything is as it was found; log, status, page and metrics say so and why."""
-    running, before = burnt(setup, clock)
-    pass_time(setup, clock)
-    second = cycle(running)
-
-    assert everything(setup) == before
-    assert second.outcome.mode == "undone"
-    assert "bookings will be released: the burn rate of the service level was" in caplog.text
-    assert metrics(running, "amp_mode_info") == {"undone": 1.0}
-    status = running._answer({"command": "status"})
-    assert "above [agent] undo_burn_rate = 14.4; 'amp-nova resume --all'" in status["observing"]
-    page = running.publishers.exporter.front().body.decode()
-    assert "Bookings are only observed: the burn rate of the service level was" in page
-    assert not list((setup.state / record.FOLDER).glob("*.json"))
-
-
-def test_it_observes_until_the_operator_resumes_it(setup, clock, capsys):
-    """However well guests are served, whatever starts, and across restarts of the agent."""
-    running, _ = burnt(setup, clock)
-    pass_time(setup, clock)
-    cycle(running)
-    writes = setup.node.kernel.writes
-    for restarted in (False, True):
-        running = Service(setup.conf(**BURNS)) if restarted else running
-        for _ in range(10):
-            pass_time(setup, clock)
-            assert cycle(running).outcome.mode == "undone"
-    setup.node.start("new", pid=4100, specs=HALF)
-    pass_time(setup, clock)
-    cycle(running)
-    assert setup.node.kernel.writes == writes
-
-    path = str(setup.tmp_path / "amp-nova.conf")
-    assert main(["resume", "--all", "--config-file", path]) == 0
-    assert capsys.readouterr().out == "every instance is managed again\n"
-    pass_time(setup, clock)
-
-    assert cycle(running).outcome.mode == "enforce"
-    assert [setup.node.host.limit(n).split()[0] for n in (NAME, "new")] != ["max", "max"]
-    # The minutes before do not undo it again at once.
-    pass_time(setup, clock)
-    assert cycle(running).outcome.mode == "enforce"
-    assert main(["resume", "--all", "--config-file", path]) == 1
-    assert "nothing was paused or released on this host" in capsys.readouterr().err
-
-
-def test_without_the_option_nothing_is_undone(setup, clock):
-    """It is 0 by default. An agent that enforces exports nothing of what it would throttle."""
-    running, before = burnt(setup, clock, undo_burn_rate=0)
+    running = Service(setup.conf())
     for _ in range(3):
         pass_time(setup, clock, ran=0.05)
-        assert cycle(running).outcome.mode == "enforce"
-    assert everything(setup) != before
+        cycle(running)
     for name in ("would_throttle_seconds_total", "beyond_booking_refcore_seconds_total"):
         assert metrics(running, f"amp_instance_{name}") == {}
     assert metrics(running, "amp_host_undefended_vcpus") == {}
     assert metrics(running, "amp_mode_info") == {"enforce": 1.0}
+
+
+def enforced(setup, **conf):
+    """An agent has enforced a booking; returns all that it could write, before and after."""
+    setup.node.start(specs=HALF)
+    before = everything(setup)
+    cycle(Service(setup.conf(**conf)))
+    after = everything(setup)
+    assert after != before
+    return before, after
+
+
+def test_a_restart_with_observe_releases_what_was_enforced_and_then_writes_nothing(setup, clock):
+    """The way back in a configuration management system is to set the option back."""
+    before, _ = enforced(setup)
+
+    running = Service(setup.conf(**OBSERVE))
+    cycle(running)
+    assert everything(setup) == before
+    assert not list((setup.state / record.FOLDER).glob("*.json"))
+    writes = setup.node.kernel.writes
+    for _ in range(3):
+        pass_time(setup, clock)
+        cycle(running)
+    assert setup.node.kernel.writes == writes
 
 
 @contextlib.contextmanager
@@ -257,51 +198,31 @@ def changing(setup):
     return locks.locked(setup.state, locks.CYCLE)
 
 
-@pytest.mark.parametrize(
-    ("obstacle", "restarted"), [(refusing, True), (changing, False)], ids=["refusing", "changing"]
-)
-def test_an_undo_that_fails_is_tried_again_and_logged_once(
-    setup, clock, caplog, obstacle, restarted
-):
-    """Nothing else is written meanwhile. The decision is written first, for the next agent, too."""
-    running, before = burnt(setup, clock)
-    assert HOST in setup.paused()
+@pytest.mark.parametrize("obstacle", [refusing, changing])
+def test_a_release_that_fails_is_tried_again_and_logged_once(setup, clock, caplog, obstacle):
+    """Nothing else is written meanwhile."""
+    before, _ = enforced(setup)
+    running = Service(setup.conf(**OBSERVE))
     with obstacle(setup):
         for _ in range(2):
             pass_time(setup, clock)
-            assert cycle(running).outcome.mode == "undone"
+            cycle(running)
     assert caplog.text.count("bookings are not released yet; retrying in every cycle") == 1
     assert everything(setup)[0] != before[0]
 
     pass_time(setup, clock)
-    cycle(Service(setup.conf(**BURNS)) if restarted else running)
+    cycle(running)
 
     assert everything(setup) == before
 
 
-def test_the_guard_enforces_nothing_on_a_host_that_is_released(setup, clock):
-    """Even if the agent is killed before it has released everything; after a resume it does."""
-    burnt(setup, clock)
-    guard = Watch(setup.state, str(setup.tmp_path / "host/proc"))
-    setup.node.host.set_limit("max", 100000)
-    released = everything(setup)
-
-    guard.poll()
-    assert everything(setup) == released
-
-    Pauses(setup.state).resume(HOST)
-    guard.poll()
-    assert everything(setup) != released
-
-
 def test_paused_instances_stay_as_they_are(setup, clock):
-    """The operator's pause comes before the agent's own undoing, until it ends."""
-    running, before = burnt(setup, clock)
+    """Until the pause ends."""
+    before, after = enforced(setup)
     Pauses(setup.state).pause(resource(NAME), "paused by an operator")
-    there = everything(setup)
-    pass_time(setup, clock)
+    running = Service(setup.conf(**OBSERVE))
     cycle(running)
-    assert everything(setup) == there
+    assert everything(setup) == after
 
     Pauses(setup.state).resume(resource(NAME))
     pass_time(setup, clock)
@@ -310,31 +231,14 @@ def test_paused_instances_stay_as_they_are(setup, clock):
     assert everything(setup) == before
 
 
-def test_a_restart_with_observe_releases_what_was_enforced_and_then_writes_nothing(setup, clock):
-    """The way back in a configuration management system is to set the option back."""
-    setup.node.start(specs=HALF)
-    before = everything(setup)
-    cycle(Service(setup.conf()))
-    assert everything(setup) != before
-
-    running = Service(setup.conf(**OBSERVE))
-    cycle(running)
-    assert everything(setup) == before
-    writes = setup.node.kernel.writes
-    for _ in range(3):
-        pass_time(setup, clock)
-        cycle(running)
-    assert setup.node.kernel.writes == writes
-
-
 def test_io_threads_that_were_moved_go_home(setup, clock, monkeypatch):
     """They are released like everything else, and not moved while bookings are only observed."""
-    running, _ = burnt(setup, clock, io_work="slow")
+    enforced(setup, io_work="slow")
     tid = setup.io_thread(monkeypatch)
     setup.node.kernel.affinity[tid] = {0, 1}
     (setup.state / "io.moved").touch()
     pass_time(setup, clock)
-    cycle(running)
+    cycle(Service(setup.conf(io_work="slow", **OBSERVE)))
 
     assert setup.node.kernel.affinity[tid] == {0, 1, 2, 3}
     assert not (setup.state / "io.moved").exists()

@@ -344,8 +344,7 @@ def test_release_restores_what_was_found_before_the_first_agent(host):
 
 
 def test_release_restores_the_weight_that_was_found(host):
-    """An operator's; and it ends the idle class of an older agent for that."""
-    host.node.host.enter_idle_class(OTHER)
+    """An operator's."""
     domain = record.load(host.state / record.FOLDER, resource(OTHER))
     operators = replace(domain, weight=domain.weight * 3)
 
@@ -370,7 +369,7 @@ def test_release_restores_the_burst_that_was_found(host):
 
 
 def test_a_weight_that_is_not_amp_novas_is_not_written(host):
-    """The record of one with CPU shares of its own has no group, one of version 1 no weight."""
+    """The record of one with CPU shares of its own has no group; a weight of 0 is unknown."""
     host.reload()
     domain = record.load(host.state / record.FOLDER, resource(OTHER))
     for wanted in (original, lambda vcpu, now: now):

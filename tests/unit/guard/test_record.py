@@ -77,25 +77,25 @@ def test_what_is_set_aside_is_kept_whatever_is_recorded_since(folder):
     assert [name for name, _ in record.load_all(folder)] == ["vm"]
 
 
-FIRST = """{"version": 1, "resource": "vm", "name": "instance-1", "display_name": "web",
-"process": "/proc/7", "started": "99", "group": "/sys/fs/cgroup/vm", "inode": 5, "idle": false,
-"weight": 1024, "vcpus": {"0": {"task": "/proc/7/task/9", "started": "100",
+FORMAT = """{"version": 2, "resource": "vm", "name": "instance-1", "display_name": "web",
+"process": "/proc/7", "started": "99", "group": "/sys/fs/cgroup/vm", "inode": 5, "weight": 1024,
+"safe_weight": 5120, "vcpus": {"0": {"task": "/proc/7/task/9", "started": "100",
 "group": "/sys/fs/cgroup/vm/vcpu0", "inode": 6, "version": 1, "allowed": [0, 1],
 "found": {"pcpus": [0, 1], "quota_us": null, "period_us": 100000, "burst_us": 0},
 "safe": {"pcpus": [1], "limits": [{"pcpus": [1], "quota_us": 5000, "period_us": 20000,
 "burst_us": 0}], "leave": false}}}}"""
-"""As the first release that has records writes them."""
+"""As every agent with this version of records writes them."""
 
 
-def test_a_record_of_the_first_version_is_read(folder):
-    """After an upgrade, with the guests of before."""
-    (folder / "vm.json").write_text(FIRST)
+def test_the_format_of_a_record_is_fixed(folder):
+    """After an upgrade, the agent finds the guests and the records of before."""
+    (folder / "vm.json").write_text(FORMAT)
 
     found = record.load(folder, "vm")
 
     everywhere, limits = frozenset({0, 1}), ((frozenset({1}), Bandwidth(5000, 20000)),)
-    assert (found.name, found.started, found.group, found.weight) == (
-        "instance-1", "99", "/sys/fs/cgroup/vm", 1024,
+    assert (found.name, found.started, found.group, found.weight, found.safe_weight) == (
+        "instance-1", "99", "/sys/fs/cgroup/vm", 1024, 5120,
     )  # fmt: skip
     assert found.vcpus[0] == Vcpu(
         "/proc/7/task/9", "100", "/sys/fs/cgroup/vm/vcpu0", 6, 1, everywhere,
@@ -106,20 +106,20 @@ def test_a_record_of_the_first_version_is_read(folder):
 @pytest.mark.parametrize(
     ("damaged", "said"),
     [
-        (FIRST[:100], "Expecting"),
+        (FORMAT[:100], "Expecting"),
         ("", "Expecting value"),
         ("1", "not a valid record"),
         ("[" * 100_000, "not a valid record"),
         ('{"version": 2}', "not a valid record"),
         # Whole as it is otherwise, but its fields may mean something else.
-        (FIRST.replace('"version": 1, "resource"', '"version": 0, "resource"'), "version 0 "),
-        (FIRST.replace('"version": 1, "resource"', '"version": 3, "resource"'), "version 3 "),
-        (FIRST.replace('"version": 1, "allowed"', '"version": 3, "allowed"'), "version 3 is"),
-        (FIRST.replace('"burst_us": 0', '"burst_us": Infinity', 1), "not a valid record"),
-        (FIRST.replace('"period_us": 100000', '"period_us": 0'), "its limit None/0 us"),
-        (FIRST.replace('"allowed": [0', '"allowed": [1000000000000000000'), "not all below 8192"),
-        (FIRST.replace("/proc/7/task/9", "/proc/7/task/9\\u0000"), "not a thread of its process"),
-        (FIRST.replace("/proc/7/task/9", "/proc/1/task/9"), "not a thread of its process"),
+        (FORMAT.replace('"version": 2, "resource"', '"version": 1, "resource"'), "version 1 "),
+        (FORMAT.replace('"version": 2, "resource"', '"version": 3, "resource"'), "version 3 "),
+        (FORMAT.replace('"version": 1, "allowed"', '"version": 3, "allowed"'), "version 3 is"),
+        (FORMAT.replace('"burst_us": 0', '"burst_us": Infinity', 1), "not a valid record"),
+        (FORMAT.replace('"period_us": 100000', '"period_us": 0'), "its limit None/0 us"),
+        (FORMAT.replace('"allowed": [0', '"allowed": [1000000000000000000'), "not all below 8192"),
+        (FORMAT.replace("/proc/7/task/9", "/proc/7/task/9\\u0000"), "not a thread of its process"),
+        (FORMAT.replace("/proc/7/task/9", "/proc/1/task/9"), "not a thread of its process"),
     ],
     ids=range(13),
 )

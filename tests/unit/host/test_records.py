@@ -1,7 +1,6 @@
 """What the agent records before it changes anything, on a fake node."""
 
 import errno
-import json
 import os
 
 import pytest
@@ -265,40 +264,10 @@ def test_shares_are_recorded_as_they_were_found(tmp_path, monkeypatch):
     assert agent.recorded("other").weight == 1000
 
 
-@pytest.mark.parametrize("weight", ["idle class", 1000])
-def test_weights_of_an_agent_without_records_are_not_taken_for_the_original(node, start, weight):
+def test_a_weight_of_an_agent_whose_record_is_lost_is_not_taken_for_the_original(node, start):
     """Originally the instance had the default."""
     node.start("other", pid=4100)
-    if weight == "idle class":
-        node.host.enter_idle_class("other")
-    else:
-        put(node.host.weight("other"), weight)
+    put(node.host.weight("other"), 1000)
     agent = start().cycled()
 
     assert (agent.recorded("other").weight, node.see("other").cpu_weight) == (100, 10)
-
-
-@pytest.mark.parametrize(
-    "said", [{}, {"weight": 0, "idle": True}, {"weight": 0, "group": "", "inode": 0}]
-)
-def test_a_record_of_version_1_is_completed_with_the_weight(node, start, said):
-    """Also one of an instance found in the idle class, or of a kernel that has none."""
-    node.start("other", pid=4100, specs={"amp:core_type": "slow"})
-    agent = start().cycled()
-    path = agent.records.folder / f"{resource('other')}.json"
-    plain = json.loads(path.read_text())
-    del plain["safe_weight"]
-    put(node.host.weight("other"), 100)
-    path.write_text(json.dumps({**plain, "version": 1, "idle": False, **said}))
-    if said.get("group") != "":
-        node.host.enter_idle_class("other")
-
-    later = start()
-    assert later.loop.cycle().outcome.weight_failures == {}
-
-    found = later.recorded("other")
-    assert json.loads(path.read_text())["version"] == 2
-    assert node.see("other").cpu_weight == 10
-    assert (found.weight, found.safe_weight) == (100, 10)
-    assert found.group == str(node.host.weight("other").parent)
-    assert sorted(found.vcpus) == [0, 1]

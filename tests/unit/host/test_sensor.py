@@ -205,7 +205,7 @@ def test_paused_instances_are_in_the_observation(node):
     ],
 )  # fmt: skip
 def test_cpu_weight_is_that_of_the_domains_group(tmp_path, monkeypatch, version, content, weight):
-    """In the unit of ``cpu.weight`` in either cgroup version; 0 in the kernel's idle class."""
+    """In the unit of ``cpu.weight`` in either cgroup version."""
     node = Node(tmp_path, monkeypatch, version)
     node.start()
     put(node.host.weight(), content)
