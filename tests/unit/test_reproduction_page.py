@@ -1,12 +1,15 @@
-"""The page of reproduced figures says what ``amp-nova reproduce`` gives now.
+"""The page of reproduced figures and its tables say what ``amp-nova reproduce`` gives now.
 
-The page is the result of a whole run, with several seeds and varied inputs. Here every figure is
+They are the result of a whole run, with several seeds and varied inputs. Here every figure is
 run once, which takes most of a minute.
 """
 
 import csv
+import json
 import re
 import runpy
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -22,21 +25,25 @@ STALE = "run tools/amp-nova reproduce --format json | python tools/reproduction"
 FIGURES = [(paper, figure) for paper in PAPERS.values() for figure in paper.figures]
 
 
+def table(name: str) -> list[list[str]]:
+    """The rows of a file that the page shows, without the heading."""
+    assert f"   :file: reproduction/{name}.csv\n" in PAGE.read_text(), STALE
+    with (PAGE.with_suffix("") / f"{name}.csv").open(newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
 def tables() -> dict[str, list[list[str]]]:
-    """Rows of the tables under each heading; the first has the counts."""
+    """Rows of every figure, without its name."""
     found = {}
-    parts = re.split(r"(?m)^(.+)\n[=-]{4,}\n", PAGE.read_text())
-    for heading, text in zip(parts[1::2], parts[2::2], strict=True):
-        body = re.search(r"(?ms)^   :widths: [^\n]*\n\n(.*?)(?=^\S|\Z)", text)
-        if body:
-            found[heading] = list(csv.reader(line.strip() for line in body[1].split("\n") if line))
+    for paper in PAPERS:
+        for figure, *row in table(paper):
+            found.setdefault((paper, figure), []).append(row)
     return found
 
 
 def notes(paper):
     """The notes of a paper by number."""
-    texts = re.split(r"(?m)^Notes:$", PAGE.read_text())[1:][list(PAPERS).index(paper)]
-    return dict(re.findall(r"(?m)^(\d+)\. (.*)$", texts))
+    return dict(table(f"{paper}-notes"))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +59,9 @@ def test_a_run_gives_what_the_page_says(page, paper, figure):
     headings, texts = page
     found, expected = [], []
     rows = rounded([document(FigureRow(paper, figure, row)) for row in figure.once()])
-    for row, said in zip(rows, headings[f"{figure.where}: {figure.title}"], strict=True):
+    for row, said in zip(
+        rows, headings[paper.name, f"{figure.where}: {figure.title}"], strict=True
+    ):
         what, published, ours, interval, difference, verdict, numbers = said
         if figure.random and interval:
             low, high = map(float, interval.split(" to "))
@@ -71,9 +80,9 @@ def test_a_run_gives_what_the_page_says(page, paper, figure):
 
 def test_it_has_every_figure():
     """In the order of the command, with what is assumed and left out."""
-    wanted = [f"{f.where}: {f.title}" for p in PAPERS.values() for f in p.figures]
+    wanted = [(p.name, f"{f.where}: {f.title}") for p in PAPERS.values() for f in p.figures]
 
-    assert list(tables())[1:] == wanted, STALE
+    assert list(tables()) == wanted, STALE
     for paper in PAPERS.values():
         for text in paper.left_out:
             assert f"* {text}" in PAGE.read_text(), STALE
@@ -81,11 +90,8 @@ def test_it_has_every_figure():
 
 def test_it_counts_its_verdicts():
     """Of each paper and of all."""
-    counts, *others = tables().values()
-    names = [p.name for p in PAPERS.values() for _ in p.figures]
-    kinds = {name: Counter() for name in PAPERS}
-    for name, rows in zip(names, others, strict=True):
-        kinds[name].update(row[5] for row in rows)
+    counts = table("verdicts")
+    kinds = {name: Counter(row[-2] for row in table(name)) for name in PAPERS}
 
     assert set().union(*kinds.values()) == set(VERDICTS)
     assert counts[:-1] == [[n, *(str(found[v]) for v in VERDICTS)] for n, found in kinds.items()]
@@ -95,11 +101,24 @@ def test_it_counts_its_verdicts():
 
 def test_every_row_that_is_off_has_a_cause():
     """In the notes of its paper."""
-    found = list(tables().values())[1:]
-    for name, paper in PAPERS.items():
+    for name in PAPERS:
         causes = {number for number, text in notes(name).items() if text.startswith("Cause: ")}
-        for rows in found[: len(paper.figures)]:
-            for row in rows:
-                off = row[5] in ("sign only", "not reproduced")
-                assert bool(causes & set(row[6].split(", "))) or not off, row
-        found = found[len(paper.figures) :]
+        for row in table(name):
+            off = row[-2] in ("sign only", "not reproduced")
+            assert bool(causes & set(row[-1].split(", "))) or not off, row
+
+
+def test_the_tool_writes_the_page_and_its_files(tmp_path):
+    """From the rows of the command, with nothing from elsewhere."""
+    rows = [
+        document(FigureRow(paper, paper.figures[0], row))
+        for paper in PAPERS.values()
+        for row in paper.figures[0].once()
+    ]
+    command = [sys.executable, ROOT / "tools/reproduction", tmp_path / "page.rst"]
+    subprocess.run(command, input=json.dumps(rows), text=True, check=True)
+
+    page = (tmp_path / "page.rst").read_text()
+    files = {f"page/{path.name}" for path in (tmp_path / "page").iterdir()}
+    assert set(re.findall(r"(?m)^   :file: (.*)$", page)) == files
+    assert len((tmp_path / "page/kumar2009.csv").read_text().splitlines()) > 1
