@@ -3,7 +3,8 @@
 A worker reserves capacity in three steps: it reserves what is free as far as it knows, casts that
 to all workers *including itself*, and looks again when its own message arrives. By then it has seen
 every decision that the bus delivered before its own. The bus delivers to all workers in nearly the
-same order, so of two workers that reserve the same capacity the later one sees the earlier. Until
+same order, so of two workers that reserve the same capacity the later one sees the earlier. If two
+messages cross, each worker sees its own first: they wait for that, and one of them gives up. Until
 Nova has chosen a host its reservation may still be given up, so others wait for that instead of
 taking the capacity for lost.
 """
@@ -35,6 +36,9 @@ one timed out until a message arrives again. What could not be sent for so long 
 nobody waits for it, and what became of it is in Nova's records."""
 UNSENT_MAX = 1000
 """At most this many decisions wait to be sent, while the bus accepts none."""
+CROSSING_S = 0.005
+"""How long a reservation waits for others that cross it: RabbitMQ may deliver two messages to two
+queues in different orders if they are sent within about a millisecond."""
 CONTENDED_S = 2.0
 """How long a request waits for others that claim the capacity of the same host. Each needs as long
 as a claim in Placement takes."""
@@ -99,6 +103,9 @@ class Decisions:
                 ECHO_S,
             )
         del self._echoes[decision.number]
+        if echo.arrived.is_set() and echo.fits:
+            time.sleep(CROSSING_S)
+            echo.fits = self._states.ordered(node, query.resource)
         if not echo.fits:
             self._tell("over", node, query.resource)
         return echo.fits

@@ -188,18 +188,27 @@ class HostStates:
     def ordered(self, node: str, resource: str) -> bool:
         """Keep a reservation that the bus has delivered if it fits beside all delivered earlier.
 
-        This worker's others still on their way do not count: they were made beside this.
+        This worker's others still on their way do not count: they were made beside this. When this
+        is called again, those also count that came later and have the lesser UUID, or are chosen:
+        they may have come to their own worker before this.
         """
         with self._lock:
             entry = self._entries.get(node)
             if entry is None or (each := entry.pending.get(resource)) is None:
                 return True
-            before = {r: p for r, p in entry.pending.items() if p.state != "sent"}
+            if each.state == "sent":
+                each = replace(each, state="tentative", since_s=self._clock())
+            before = {
+                r: p
+                for r, p in entry.pending.items()
+                if p.state == "chosen"
+                or (p.state == "tentative" and (p.since_s <= each.since_s or r < resource))
+            }
             headroom = entry.headroom_beside(before, resource)
             if host_fit.fit(headroom, each.request).refused is not None:
                 self._release(node, resource)
                 return False
-            self._decide(node, resource, replace(each, state="tentative"))
+            self._decide(node, resource, each)
             return True
 
     def release(self, node: str, resource: str) -> None:

@@ -87,6 +87,32 @@ def test_concurrent_workers_never_reserve_more_than_can_be_packed(bus, booked):
         until(lambda s=states: requests(s) == placed, 30, "all messages")
 
 
+def test_of_two_messages_that_cross_one_gives_up(monkeypatch):
+    """RabbitMQ does not promise one order to all queues: each worker may see its own first."""
+    monkeypatch.setattr(decisions, "CONTENDED_S", 0.05)
+    made = [worker() for _ in range(2)]
+    sent, wanted = [queue.Queue(), queue.Queue()], request(pref_core=2)
+
+    def deliver(texts):
+        for number, (own, _) in enumerate(made):
+            for at in (number, 1 - number):
+                own.receive(texts[at])
+
+    for number, (own, _) in enumerate(made):
+        own.connect(sent[number].put)
+    with ThreadPoolExecutor() as pool:
+        asked = [
+            pool.submit(own.reserve, "host1", Query(resource, wanted))
+            for (own, _), resource in zip(made, "ab", strict=True)
+        ]
+        deliver([each.get(timeout=30) for each in sent])
+        fits = [each.result(30).refused is None for each in asked]
+    for own, _ in made:
+        own.stop()
+
+    assert fits == [True, False]
+
+
 def test_the_end_of_a_reservation_is_sent_to_the_others(bus):
     """Here because its claim failed."""
     (first, _), (_, states), _ = bus
