@@ -41,12 +41,12 @@ def test_the_sdist_carries_what_a_build_needs(dist):
 
 
 def test_the_wheel_carries_every_module_and_nothing_else(dist):
-    """Each module of both packages, and no other test, is in the wheel."""
+    """Each module of the three packages, and no other test, is in the wheel."""
     with zipfile.ZipFile(dist / "amp_nova-1.2.3-py3-none-any.whl") as wheel:
         modules = {name for name in wheel.namelist() if name.endswith(".py")}
 
-    packages = (ROOT / "amp_nova", ROOT / "amp_nova_tempest_plugin")
-    files = (path for package in packages for path in package.rglob("*.py"))
+    packages = ("amp_nova", "amp_nova_lab", "amp_nova_tempest_plugin")
+    files = (path for package in packages for path in (ROOT / package).rglob("*.py"))
     assert modules == {path.relative_to(ROOT).as_posix() for path in files}
 
 
