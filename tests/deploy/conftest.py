@@ -194,7 +194,9 @@ def machine() -> Path:
 def share(machine: Path) -> Path:
     """Two versions of the Debian packages and of the wheel, and a guest."""
     made = FOLDER / "share"
-    sources = (f"HEAD:{path}" for path in ("amp_nova", "etc", "packaging", "setup.cfg"))
+    sources = (
+        f"HEAD:{path}" for path in ("amp_nova", "amp_nova_lab", "etc", "packaging", "setup.cfg")
+    )
     of = run("git", "-c", f"safe.directory={ROOT}", "-C", ROOT, "rev-parse", *sources)
     if (made / "of").exists() and (made / "of").read_text() == of:
         return made

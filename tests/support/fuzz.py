@@ -69,7 +69,7 @@ def fuzz(place: str, inputs: int, seed: int) -> None:
     """Fuzz one place; ends the process."""
     import atheris
 
-    with atheris.instrument_imports(include=["amp_nova"]):
+    with atheris.instrument_imports(include=["amp_nova", "amp_nova_lab"]):
         from tests.support import hostile
     from tests.support.mutations import mutated
 
