@@ -29,9 +29,10 @@ LOG = logging.getLogger(__name__)
 CONF = options.register(nova.conf.CONF)
 RETRY_S = 2.0
 """Pause before what failed is set up again."""
-READY_S = 10.0
-"""How long after its start the requests of a worker wait for what it has to know about hosts. Later
-those of which it does not know it are refused."""
+READY_S = 30.0
+"""How long after its start the requests of a worker wait for what it has to know about hosts: on a
+controller whose CPUs are busy it takes more than ten seconds. Later those of which it does not know
+it are refused."""
 FIRST_LOOK_S = 1.0
 """Time between the first decision that is heard and the first look into Nova's records: what other
 workers claimed before is there by then."""

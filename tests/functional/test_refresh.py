@@ -69,7 +69,7 @@ def test_a_database_that_fails_refuses_and_is_logged(server, monkeypatch, caplog
 
 
 def test_a_host_that_is_new_is_looked_at_however_dear_the_last_look_was(server, monkeypatch):
-    """Requests wait ten seconds for what they have to know; the first look of a worker is dear."""
+    """Requests wait for what they have to know; the first look of a worker is dear."""
     looks = []
 
     def dear(arriving):
