@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 
 from tests.properties.examples import DEFAULT, examples
-from tests.support.fault_table import (  # noqa: F401 - hooks
+from tests.support.fault_table import (  # noqa: F401 - pytest finds them by name
     pytest_collection_modifyitems,
     pytest_sessionfinish,
     pytest_terminal_summary,

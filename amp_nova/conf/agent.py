@@ -188,9 +188,9 @@ _BEST_EFFORT: list[cfg.Opt] = [
         help="""
 Name of the policy that places instances without a booking on fast and slow cores. The default
 leaves them to the kernel, as on every host with a single core type. ``acfs`` evens out slowdowns;
-on the workloads of its paper it has more throughput and less unfairness than equal shares. Debian's
-package of the agent also has ``hsp`` and ``amp-fair``, and python3-amp-nova-lab the other published
-ones; see the page on policies.
+on the workloads of its paper it has more throughput and less unfairness than equal shares. ``hsp``
+and ``amp-fair`` are always installed, too. Of the Debian packages, python3-amp-nova-lab has the
+other published policies; see the page on policies.
 """,
     ),
     cfg.MultiStrOpt(

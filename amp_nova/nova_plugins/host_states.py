@@ -190,7 +190,7 @@ class HostStates:
 
         This worker's others still on their way do not count: they were made beside this. When this
         is called again, those also count that came later and have the lesser UUID, or are chosen:
-        they may have come to their own worker before this.
+        their own worker may have received them before this one.
         """
         with self._lock:
             entry = self._entries.get(node)

@@ -40,12 +40,12 @@ def test_what_ended_a_moment_ago_is_noticed_before_a_refusal(server, monkeypatch
     assert not server.refresh(), "nothing is pending that could have ended"
 
 
-def test_concurrent_refusals_share_a_look(server, monkeypatch):
-    """A look that began after a request came serves it as well."""
-    looks, going = [], threading.Event()
+def test_concurrent_refusals_share_a_query(server, monkeypatch):
+    """A query that began after a request came serves it as well."""
+    queries, going = [], threading.Event()
 
     def slow(**_more):
-        looks.append(1)
+        queries.append(1)
         going.wait(30)
 
     monkeypatch.setattr(server, "follow_up", slow)
@@ -54,7 +54,7 @@ def test_concurrent_refusals_share_a_look(server, monkeypatch):
         time.sleep(0.2)
         going.set()
         assert all(each.result(30) for each in asked)
-    assert len(looks) < 8
+    assert len(queries) < 8
 
 
 def test_a_database_that_fails_refuses_and_is_logged(server, monkeypatch, caplog):
@@ -68,26 +68,26 @@ def test_a_database_that_fails_refuses_and_is_logged(server, monkeypatch, caplog
     assert "cannot query instances in Nova's records: no database" in caplog.text
 
 
-def test_a_host_that_is_new_is_looked_at_however_dear_the_last_look_was(server, monkeypatch):
-    """Requests wait for what they have to know; the first look of a worker is dear."""
-    looks = []
+def test_a_new_host_is_looked_up_without_waiting_for_the_cpu_budget(server, monkeypatch):
+    """Requests wait for it, and the first query of a worker takes much CPU time."""
+    queries = []
 
-    def dear(arriving):
-        looks.append(arriving)
+    def costly(arriving):
+        queries.append(arriving)
         server.states.follow({}, time.monotonic(), ["cell"])
         return 1000.0
 
-    monkeypatch.setattr(server, "follow_up", dear)
+    monkeypatch.setattr(server, "follow_up", costly)
     for name in ("FIRST_LOOK_S", "FOLLOW_UP_S"):
         monkeypatch.setattr(report_server, name, 0.01)
     following = threading.Thread(target=server._follow)
     following.start()
     try:
-        until(lambda: server.states.knows_arrivals("host1", "cell"), 10, "a first look")
+        until(lambda: server.states.knows_arrivals("host1", "cell"), 10, "a first query")
         assert server.states.accept(encode(host_report(node="host2")))
-        until(lambda: server.states.knows_arrivals("host2", "cell"), 10, "a look for the new host")
+        until(lambda: server.states.knows_arrivals("host2", "cell"), 10, "a query for the new host")
         time.sleep(0.2)
     finally:
         server.stop()
         following.join()
-    assert looks == [True, True], "what is only pending waits for the budget"
+    assert queries == [True, True], "what is only pending waits for the budget"
