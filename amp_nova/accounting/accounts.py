@@ -263,11 +263,11 @@ def only_observed(
     made = dict(ran_under)
     for key, ran in ran_under.items():
         entitlement = entitlements[key]
-        if (quota := entitlement.quota) is None:
+        if entitlement.share is None:
             continue
         home = entitlement.home
         coefficient = home.coefficient or coefficients.get(home.core_type or "")
-        cores = min(1.0, quota.bandwidth.cores) if quota.bandwidth else 1.0
+        cores = min(1.0, entitlement.limit.cores) if entitlement.limit else 1.0
         would = WouldLimit(cores, coefficient, entitlement.governed_by == "ips")
         made[key] = structs.replace(ran, would=would)
     return made

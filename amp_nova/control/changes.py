@@ -36,11 +36,10 @@ def change(now: Allocation, entitlement: Entitlement) -> Change | None:
     steps = []
     if entitlement.pcpus is not None and entitlement.pcpus != now.pcpus:
         steps.append(Step(pcpus=entitlement.pcpus))
-    quota = entitlement.quota
+    before, limit = now.bandwidth, entitlement.limit
     # Writing a limit ends a burst, even if that limit is in force already.
-    burst = quota is not None and quota.bandwidth is not None and now.burst_us > 0
-    if quota is not None and (quota.bandwidth != now.bandwidth or burst):
-        before, limit = now.bandwidth, quota.bandwidth
+    burst = limit is not None and now.burst_us > 0
+    if entitlement.share is not None and (limit != before or burst):
         lowered = limit is not None and (before is None or limit.cores <= before.cores)
         steps.insert(0 if lowered else len(steps), Step(bandwidth=limit))
     return Change(entitlement.key, tuple(steps), entitlement.reason) if steps else None

@@ -32,36 +32,28 @@ GovernedBy = Literal["booking", "ips", "policy", "flavor", "excluded", "none"]
 ``amp:core_type`` alone, somebody else (the instance is paused or limited elsewhere), or nothing."""
 
 
-class Quota(Struct, frozen=True):
-    """A CPU bandwidth limit that amp-nova sets; ``bandwidth=None``: explicitly no limit.
-
-    ``banked_ref_s``: unused booked capacity that the vCPU may still use.
-    """
-
-    bandwidth: Bandwidth | None
-    banked_ref_s: float = 0.0
-
-
 class Entitlement(Struct, frozen=True):
     """Everything that shall be in force for one vCPU, and why: a booking, decided.
 
     ``allowed``: the pCPUs it may be placed on. ``pcpus``: its affinity, ``None`` to leave that
-    unchanged. ``share``: what it may use, ``None`` if amp-nova must not limit it; ``quota``: the
-    limit that follows from it (``control.limit``). ``cpu_weight``: that of its instance, ``None``
-    to leave it unchanged. ``note``: what is not enforced, and why.
+    unchanged. ``share``: what it may use, ``None`` if amp-nova must not limit it; ``limit``: the
+    CPU bandwidth limit that follows from it (``control.limit``), ``None`` for no limit, and
+    ``banked_ref_s``: unused booked capacity that it may still use. ``cpu_weight``: that of its
+    instance, ``None`` to leave it unchanged. ``note``: what is not enforced, and why.
     """
 
     key: VcpuKey
     booking: VcpuBooking
     allowed: frozenset[int]
     pcpus: frozenset[int] | None = None
-    quota: Quota | None = None
     cpu_weight: int | None = None
     governed_by: GovernedBy = "none"
     reason: str = ""
     note: str | None = None
     home: Home = Home()
     share: Share | None = None
+    limit: Bandwidth | None = None
+    banked_ref_s: float = 0.0
 
     @property
     def core_type(self) -> str | None:
@@ -73,7 +65,7 @@ Entitlements = Mapping[VcpuKey, Entitlement]
 
 
 def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
-    """The entitlement of every vCPU, booked and best effort, still without quotas.
+    """The entitlement of every vCPU, booked and best effort, still without limits.
 
     Excluded instances take capacity in the packing, but nothing of them is changed.
     """

@@ -78,15 +78,14 @@ def differences(
     compared, because its limit depends on the core type it is on.
     """
     causes = []
-    quota = expected.quota
     if expected.share is not None and expected.share.by_core_type:
         return ()
-    if quota is not None:
-        limit = ips_limit if expected.governed_by == "ips" else quota.bandwidth
+    if expected.share is not None:
+        limit = ips_limit if expected.governed_by == "ips" else expected.limit
         unknown = expected.governed_by == "ips" and ips_limit is None
         if not unknown and now.bandwidth != limit:
             causes.append("quota")
-        if now.burst_us and quota.bandwidth is not None:
+        if now.burst_us and expected.limit is not None:
             causes.append("burst")
     affinity = expected.pcpus
     if affinity is not None and affinity != now.pcpus and affinity <= now.allowed:

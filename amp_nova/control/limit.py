@@ -27,7 +27,7 @@ from msgspec import Struct, structs
 
 from amp_nova.control import ips_controller
 from amp_nova.control.context import Context, Share, Terms
-from amp_nova.control.entitlement import Entitlement, Entitlements, Quota
+from amp_nova.control.entitlement import Entitlement, Entitlements
 from amp_nova.control.ips_controller import OVERDRAFT_S
 from amp_nova.model.allocation import Allocation, Allocations
 from amp_nova.model.bandwidth import (
@@ -173,8 +173,8 @@ def steady(
     for key, entitlement in entitlements.items():
         share = entitlement.share
         if share is not None:
-            quota = Quota(_steady(entitlement, share, topology))
-            entitlement = structs.replace(entitlement, quota=quota)
+            steady_limit = _steady(entitlement, share, topology)
+            entitlement = structs.replace(entitlement, limit=steady_limit)
             if share.follows in varies:
                 varying.append(key)
         limited[key] = entitlement
@@ -236,10 +236,6 @@ def decide(
     return _per_instance(varied) if context.terms.one_limit else varied
 
 
-def _limited(entitlement: Entitlement, limit: Bandwidth | None) -> Entitlement:
-    return structs.replace(entitlement, quota=Quota(limit))
-
-
 def _counted(
     entitlement: Entitlement, now: Allocation, last: Bandwidth | None, topology: Topology
 ) -> Entitlement:
@@ -251,12 +247,12 @@ def _counted(
         return entitlement
     current, target = topology.only_type(now.pcpus), entitlement.core_type
     if current is None or target is None or current.name == target:
-        return _limited(entitlement, last)
+        return structs.replace(entitlement, limit=last)
     nominal = topology.core_type(target).nominal_ips
     if nominal is None or current.nominal_ips is None:
-        return _limited(entitlement, last)
+        return structs.replace(entitlement, limit=last)
     share = min(1.0, last.cores * current.nominal_ips / nominal)
-    return _limited(entitlement, ips_controller.limit(share))
+    return structs.replace(entitlement, limit=ips_controller.limit(share))
 
 
 def _following(
@@ -282,8 +278,8 @@ def _following(
     reason = entitlement.reason
     if abs(state.kept_ratio - 1.0) >= 0.01:
         reason = f"{reason}, at {state.kept_ratio:.2f} of its speed lately"
-    quota = Quota(limit, max(0.0, banked_ref_s))
-    return structs.replace(entitlement, quota=quota, reason=reason)
+    banked_ref_s = max(0.0, banked_ref_s)
+    return structs.replace(entitlement, limit=limit, banked_ref_s=banked_ref_s, reason=reason)
 
 
 def _close(now: Bandwidth | None, new: Bandwidth | None, cores: float) -> bool:
@@ -304,12 +300,12 @@ def _per_instance(entitlements: Entitlements) -> Entitlements:
     """
     limits: dict[str, set[Bandwidth | None]] = {}
     for (resource, _), entitlement in entitlements.items():
-        if entitlement.quota is not None:
-            limits.setdefault(resource, set()).add(entitlement.quota.bandwidth)
+        if entitlement.share is not None:
+            limits.setdefault(resource, set()).add(entitlement.limit)
     several = {r: max(some, key=_cores) for r, some in limits.items() if len(some) > 1}
     return {
-        key: _limited(entitlement, several[key[0]])
-        if entitlement.quota is not None and key[0] in several
+        key: structs.replace(entitlement, limit=several[key[0]])
+        if entitlement.share is not None and key[0] in several
         else entitlement
         for key, entitlement in entitlements.items()
     }
@@ -327,14 +323,13 @@ def adopt(
     eased, pending = dict(entitlements), set()
     for key in adopting:
         entitlement = entitlements.get(key)
-        quota = entitlement.quota if entitlement is not None else None
         limit = now[key].bandwidth if key in now else None
-        if entitlement is None or quota is None or limit is None or quota.bandwidth == limit:
+        if entitlement is None or entitlement.share is None or limit is None:
             continue
-        first = _step(entitlement, limit, quota.bandwidth)
-        if first != quota.bandwidth:
+        first = _step(entitlement, limit, entitlement.limit)
+        if first != entitlement.limit:
             pending.add(key)
-            eased[key] = _limited(entitlement, first)
+            eased[key] = structs.replace(entitlement, limit=first)
     limits = structs.replace(limits, adopting=frozenset(pending))
     return eased if pending else entitlements, limits
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from amp_nova.accounting.delivery import Account, Conditions, add_interval, owed
 from amp_nova.control import limit
 from amp_nova.control.changes import change
-from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
-from amp_nova.control.entitlement import Entitlement, Quota, entitle
+from amp_nova.control.context import Context, Instance, Share, Terms, VcpuFacts
+from amp_nova.control.entitlement import Entitlement, entitle
 from amp_nova.control.homes import pack, without_places
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model.allocation import Allocation
@@ -115,14 +115,11 @@ def test_every_booking_is_enforced_or_noted_and_no_pcpu_over_booked(case, reserv
             assert entitlement.pcpus <= now.allowed
             core_type = host.only_type(entitlement.pcpus)
             assert domain.booking.core_type in (None, core_type.name)
-            quota = entitlement.quota
             if booked.refcores is None:
-                assert (quota is not None) == bool(
-                    entitlement.share and entitlement.share.by_core_type
-                )
+                assert entitlement.share is None or entitlement.share.by_core_type
                 continue
             assert core_type.name == entitlement.core_type
-            bandwidth = quota.bandwidth
+            bandwidth = entitlement.limit
             gets = core_type.coefficient * (bandwidth.cores if bandwidth else 1.0)
             if domain.booking.limit == "soft":
                 assert entitlement.note or gets >= booked.refcores * 0.999
@@ -154,13 +151,13 @@ def test_an_instance_has_one_limit_on_one_core_type_and_gets_its_booking(host, b
 
     for instance, (_, tenths) in zip(instances, bookings, strict=True):
         made = [found[instance.resource, v.number] for v in instance.vcpus]
-        assert len({e.quota.bandwidth for e in made if e.quota}) <= 1
+        assert len({e.limit for e in made if e.share}) <= 1
         placed = [e for e in made if e.home.pcpu is not None]
         assert len({e.core_type for e in placed}) <= 1
         for entitlement in placed:
-            quota = entitlement.quota.bandwidth
+            limit = entitlement.limit
             speed = host.core_type(entitlement.core_type).coefficient
-            assert (1.0 if quota is None else quota.cores) * speed >= tenths / 10 - 0.001
+            assert (1.0 if limit is None else limit.cores) * speed >= tenths / 10 - 0.001
     assert min(free_cores(host, found)) >= -1e-6
 
 
@@ -181,9 +178,9 @@ def test_no_step_gives_more_than_before_or_after(before, limit, after, wanted, l
         return share * max(host.type_of(p).coefficient for p in pcpus)
 
     now = Allocation(frozenset(before), limit)
-    quota = Quota(wanted) if limits_too else None
+    share = {"share": Share(), "limit": wanted} if limits_too else {}
     kept = None if after is None else frozenset(after)
-    entitlement = Entitlement(("vm", 0), VcpuBooking(0), frozenset(range(5)), kept, quota)
+    entitlement = Entitlement(("vm", 0), VcpuBooking(0), frozenset(range(5)), kept, **share)
     end = wanted if limits_too else limit
     most = max(greatest(before, limit), greatest(after or before, end))
 

@@ -189,13 +189,13 @@ class Life(RuleBasedStateMachine):
     def check(self, vcpu, kept, allowed, *, soft):
         entitlement, (pcpus, cores) = vcpu.entitlement, kept
         assert min(vcpu.account.shortfall_ref_s) >= -1e-9
-        assert entitlement.booking.refcores is None or entitlement.quota or entitlement.note
-        if entitlement.quota is None or vcpu.failure:
+        assert entitlement.booking.refcores is None or entitlement.share or entitlement.note
+        if entitlement.share is None or vcpu.failure:
             return
         assert set(pcpus) <= allowed
         core_type = self.host.topology.only_type(pcpus)
         assert core_type.name == entitlement.core_type
-        if entitlement.quota.bandwidth is not None:
+        if entitlement.limit is not None:
             gets = cores * core_type.coefficient
             booked = entitlement.booking.refcores
             assert soft or gets <= booked * 1.001

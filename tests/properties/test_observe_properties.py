@@ -49,13 +49,13 @@ class Observed(Life):
 
     def check(self, vcpu, kept, allowed, *, soft):
         """Nothing is enforced, and what would be is a limit that the kernel accepts."""
-        quota, delivery = vcpu.entitlement.quota, vcpu.account.delivery
+        limit, delivery = vcpu.entitlement.limit, vcpu.account.delivery
         assert self.host.applied == []
         assert vcpu.failure is None
         assert 0.0 <= delivery.throttled_least_s <= delivery.throttled_most_s + 1e-9
         assert delivery.beyond_ref_s >= 0.0
-        if quota is not None and quota.bandwidth is not None:
-            assert 1000 <= quota.bandwidth.quota_us <= quota.bandwidth.period_us
+        if limit is not None:
+            assert 1000 <= limit.quota_us <= limit.period_us
 
 
 TestObserved = Observed.TestCase
@@ -87,14 +87,14 @@ def test_predicted_throttling_is_that_of_enforcement(pair, cycles):
     for _ in range(cycles):
         real, would = cycle(enforcing, enforced), cycle(watching, observed)
 
-    quotas = [{k: e.quota for k, e in c.entitlements.items()} for c in (real, would)]
-    assert quotas[0] == quotas[1]
+    limits = [{k: e.limit for k, e in c.entitlements.items()} for c in (real, would)]
+    assert limits[0] == limits[1]
     for key, ns in before_ns.items():
         throttled_s = (enforced.vcpu(*key).throttled_ns - ns) / 1e9
         delivery = would.accounts.of(key).delivery
         for bound in (delivery.throttled_least_s, delivery.throttled_most_s):
             assert bound == pytest.approx(throttled_s, rel=0.05, abs=0.01)
-        booked = would.entitlements[key].quota and would.entitlements[key].booking.refcores
+        booked = would.entitlements[key].share and would.entitlements[key].booking.refcores
         if booked and observed.vcpu(*key).wants:
             beyond_ref_s = max(0.0, 1.0 - booked) * cycles
             assert delivery.beyond_ref_s == pytest.approx(beyond_ref_s, rel=0.05, abs=0.01)

@@ -8,8 +8,8 @@ from amp_nova.accounting.accounts import of_instance
 from amp_nova.accounting.delivery import Account, Last, Ratios
 from amp_nova.agent.cycle import Cycle, DomainRecord, Totals, VcpuRecord
 from amp_nova.agent.state import bookings
-from amp_nova.control.context import Home
-from amp_nova.control.entitlement import Entitlement, Quota
+from amp_nova.control.context import Home, Share
+from amp_nova.control.entitlement import Entitlement
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
@@ -73,11 +73,12 @@ def booked(index=0, refcores=0.5, **said):
         VcpuBooking(index, refcores),
         ALL,
         frozenset({2, 3}),
-        Quota(HALF),
         governed_by="booking",
         reason=f"{refcores:g} refcores / 2 on fast",
         note=said.get("note"),
         home=Home("fast", 2, refcores / 2),
+        share=Share(refcores / 2),
+        limit=HALF,
     )
     return VcpuRecord(
         said.get("reading", reading(index)),

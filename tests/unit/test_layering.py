@@ -120,15 +120,14 @@ NEVER = {
     "agent/publish": ("amp_nova.ports", "amp_nova.agent.loop"),
 }
 
-# Rule 2: one decider. Only these files make these values, and only the last one replaces a quota.
+# Rule 2: one decider. Only these files make these values, and only the last one replaces a limit.
 MADE_BY = {
     "Entitlement": ("control/entitlement.py",),
-    "Quota": ("control/limit.py",),
     "Change": ("control/changes.py", "host/writer.py", f"{LAB}/host.py"),
     "Step": ("control/changes.py", "guard/restore.py", "host/writer.py", f"{LAB}/host.py"),
 }
 
-REPLACED_BY = {"quota": "control/limit.py"}
+REPLACED_BY = {"limit": "control/limit.py"}
 
 # Rule 3: one writer, with its back ends. Only these files call what changes a limit, an affinity, a
 # priority or a CPU weight. The guard is the one exception: it writes what is recorded while there
@@ -464,10 +463,10 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
     root = tree_of(
         tmp_path,
         control__entitlement="Entitlement(1)",
-        control__limit="Quota(2)\nstructs.replace(e, quota=q)",
+        control__limit="structs.replace(e, limit=q)",
         kernel__threads="import os\nos.sched_setaffinity(1, {2})",
         host__writer="g.set_bandwidth(None)",
-        agent__state__x="structs.replace(e, quota=q)",
+        agent__state__x="structs.replace(e, limit=q)",
         policies__x="Entitlement(1)",
         agent__fast_loop="from amp_nova.model.allocation import Step\nStep(None)",
         host__sensor="thread.group.set_bandwidth(None)",
@@ -476,7 +475,7 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
 
     assert decider_faults(root) == [
         "agent/fast_loop.py may not make Step",
-        "agent/state/x.py may not replace quota",
+        "agent/state/x.py may not replace limit",
         "host/io_threads.py may not call sched_setaffinity",
         "host/sensor.py may not call set_bandwidth",
         "policies/x.py may not make Entitlement",

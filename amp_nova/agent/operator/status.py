@@ -120,8 +120,8 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
             f"coefficient {speed} ({source})."
         )
     lines += [_limit(vcpu), *_would(cycle, vcpu)]
-    if entitlement.quota is not None and entitlement.quota.banked_ref_s > 0.0:
-        banked = f"{entitlement.quota.banked_ref_s:.3f} reference-core seconds"
+    if entitlement.banked_ref_s > 0.0:
+        banked = f"{entitlement.banked_ref_s:.3f} reference-core seconds"
         lines.append(f"It has banked {banked} of unused time, and may use them now.")
     if (gain := vcpu.profile.speedup) is not None:
         lines.append(
@@ -143,10 +143,10 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
 
 def _would(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
     """What enforcement would do, as a sentence if bookings are only observed."""
-    quota, so_far = vcpu.entitlement.quota, vcpu.account.delivery
-    if not cycle.outcome.observing or quota is None or quota.bandwidth is None:
+    limit, so_far = vcpu.entitlement.limit, vcpu.account.delivery
+    if not cycle.outcome.observing or limit is None:
         return []
-    share = f"{quota.bandwidth.cores:.2%} of a pCPU ({vcpu.entitlement.reason})"
+    share = f"{limit.cores:.2%} of a pCPU ({vcpu.entitlement.reason})"
     throttled = f"{so_far.throttled_least_s:.1f} to {so_far.throttled_most_s:.1f} s"
     beyond = f"{so_far.beyond_ref_s:.1f} reference-core seconds beyond its booking"
     line = f"Enforcement would limit it to {share}: so far it would have been throttled for"
@@ -160,7 +160,7 @@ def _limit(vcpu: VcpuRecord) -> str:
     if entitlement.governed_by == "ips":
         return f"Its quota is {limit.cores:.2%} of a pCPU at the moment: {entitlement.reason}."
     text = f"Its quota is {limit.quota_us} us in every {limit.period_us} us ({limit.cores:.2%})"
-    return f"{text}: {entitlement.reason}." if entitlement.quota is not None else f"{text}."
+    return f"{text}: {entitlement.reason}." if entitlement.share is not None else f"{text}."
 
 
 def describe(cycle: Cycle) -> list[str]:

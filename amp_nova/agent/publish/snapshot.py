@@ -160,7 +160,7 @@ def would_throttle(snap: Snapshot) -> Values:
     """Time for which vCPUs would be throttled, while bookings are only observed."""
     values: Values = {}
     for labels, vcpu in snap.vcpus if snap.cycle.outcome.observing else ():
-        if vcpu.entitlement.quota is not None:
+        if vcpu.entitlement.share is not None:
             delivery = vcpu.account.delivery
             values[*labels, "least"] = delivery.throttled_least_s
             values[*labels, "most"] = delivery.throttled_most_s

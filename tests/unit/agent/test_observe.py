@@ -113,7 +113,7 @@ def test_what_enforcement_would_do_is_exported_and_explained(setup, clock):
         pass_time(setup, clock)
         cycle(running)
 
-    (limit,) = [e.quota.bandwidth.cores for e in running.last.entitlements.values()]
+    (limit,) = [e.limit.cores for e in running.last.entitlements.values()]
     lasts_s = 6 * CYCLE_S
     would = "amp_instance_would_throttle_seconds_total"
     for bound in ("least", "most"):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from amp_nova.agent.loop import Loop
 from amp_nova.control.changes import AS_FOUND, LEFT_ALONE, changes, safe_state
 from amp_nova.control.context import Home, Share
-from amp_nova.control.entitlement import Entitlement, Quota
+from amp_nova.control.entitlement import Entitlement
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Failure, Outcome, in_force
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -27,8 +27,11 @@ def test_what_is_in_force_after_changes():
     """What failed is as it was before."""
     host = FakeHost()
     host.add("vm", vcpus=2)
-    before, moved = allocations(host.observe()), (frozenset(), FAST, Quota(limit(0.5)))
-    wanted = {("vm", i): Entitlement(("vm", i), VcpuBooking(i), *moved) for i in range(2)}
+    before, moved = allocations(host.observe()), {"share": Share(0.5), "limit": limit(0.5)}
+    wanted = {
+        ("vm", i): Entitlement(("vm", i), VcpuBooking(i), frozenset(), FAST, **moved)
+        for i in range(2)
+    }
     made = changes(before, {"vm": None}, wanted)
 
     now = in_force(before, made, Outcome({("vm", 1): Failure("refused", "no")}))

@@ -53,15 +53,15 @@ def test_a_booking_is_a_share_of_the_slowest_core_type_that_suffices(specs, pcpu
 
     assert entitlement.pcpus == pcpus
     assert entitlement.governed_by == "booking"
-    quota = entitlement.quota.bandwidth
+    quota = entitlement.limit
     assert (None if quota is None else quota.cores) == cores
     assert (entitlement.note, entitlement.reason) == (None, reason)
 
 
 def test_the_period_is_the_same_on_every_type():
     """So a move between types is one write of the quota."""
-    slow = only(domain(pref_core="0.1", core_type="slow")).quota.bandwidth
-    fast = only(domain(pref_core="0.1", core_type="fast")).quota.bandwidth
+    slow = only(domain(pref_core="0.1", core_type="slow")).limit
+    fast = only(domain(pref_core="0.1", core_type="fast")).limit
 
     assert slow == Bandwidth(10_000, 100_000)
     assert fast == Bandwidth(5_000, 100_000)
@@ -81,12 +81,12 @@ def test_tiny_bookings_say_what_they_get():
     """Below the kernel's least limit the vCPU gets more than it booked."""
     entitlement = only(domain(pref_core="0.0001"))
 
-    assert entitlement.quota.bandwidth == Bandwidth(1_000, 1_000_000)
+    assert entitlement.limit == Bandwidth(1_000, 1_000_000)
     assert entitlement.note == (
         "may use 0.001 refcores: the kernel accepts no limit as low as its booking"
     )
     assert only(domain(pref_core="0.002")).note is None
-    assert only(domain(pref_core="0." + "0" * 309 + "1")).quota.bandwidth.quota_us == 1_000
+    assert only(domain(pref_core="0." + "0" * 309 + "1")).limit.quota_us == 1_000
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_cannot_be_enforced_is_noted_and_left_as_it_is(instance, host, note
     """Nothing is guessed, and the remedy is named if there is one."""
     entitlement = only(instance, host=host)
 
-    assert (entitlement.pcpus, entitlement.quota) == (None, None)
+    assert (entitlement.pcpus, entitlement.share) == (None, None)
     assert entitlement.note == note
 
 
@@ -155,7 +155,7 @@ def test_a_vcpu_larger_than_any_core_gets_the_fastest_whole(specs, why, pcpus):
     entitlement = only(domain(**specs))
 
     assert entitlement.note.startswith(f"over-booked: {why}")
-    assert (entitlement.pcpus, entitlement.quota.bandwidth) == (pcpus, None)
+    assert (entitlement.pcpus, entitlement.limit) == (pcpus, None)
 
 
 def test_what_finds_no_capacity_is_limited_to_its_booking_all_the_same():
@@ -164,7 +164,7 @@ def test_what_finds_no_capacity_is_limited_to_its_booking_all_the_same():
 
     (left,) = (p for p in found if p.note)
     assert left.note == "over-booked: no pCPU that it may use has 0.9 reference cores free"
-    assert (left.home.pcpu, left.pcpus, left.quota.bandwidth.cores) == (None, {2}, 0.45)
+    assert (left.home.pcpu, left.pcpus, left.limit.cores) == (None, {2}, 0.45)
 
 
 def test_what_finds_no_capacity_goes_where_others_lose_least():
@@ -193,7 +193,7 @@ def test_a_vcpu_beyond_the_definition_books_nothing():
     """Hot plug, observed half-way."""
     found = entitled(domain(readings=[reading(0), reading(4)], vcpus=2, pref_core="0.5"))
 
-    assert found["vm", 0].quota is not None
+    assert found["vm", 0].share is not None
     assert found["vm", 4].booking.kind == "best_effort"
 
 
@@ -201,7 +201,7 @@ def test_best_effort_is_left_alone():
     """Neither quota nor affinity, and no note."""
     entitlement = only(domain())
 
-    assert (entitlement.pcpus, entitlement.quota, entitlement.core_type) == (None, None, None)
+    assert (entitlement.pcpus, entitlement.share, entitlement.core_type) == (None, None, None)
     assert entitlement.note is None
     paused = only(domain(excluded="paused"))
     assert (paused.note, paused.governed_by) == (None, "excluded")
@@ -213,7 +213,7 @@ def test_a_core_type_alone_keeps_the_quota_of_others(pcpus, kept):
     entitlement = only(domain(readings=[reading(pcpus=pcpus)], core_type="slow"))
 
     assert (entitlement.pcpus, entitlement.allowed) == (kept, {0, 1})
-    assert entitlement.quota is None
+    assert entitlement.share is None
 
 
 @pytest.mark.parametrize(("pcpus", "core_type"), [([2], "fast"), ([0], "slow"), ([0, 1, 2], None)])

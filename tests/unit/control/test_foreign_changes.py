@@ -6,7 +6,8 @@ import pytest
 from msgspec import structs
 
 from amp_nova.control import foreign_changes
-from amp_nova.control.entitlement import Entitlement, Quota
+from amp_nova.control.context import Share
+from amp_nova.control.entitlement import Entitlement
 from amp_nova.control.foreign_changes import ForeignChanges, differences
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Allocation
@@ -18,9 +19,11 @@ MINUTE_S = 60.0
 BOOKING = VcpuBooking(0, 0.5)
 
 
-def expected(pcpus=(0, 1), quota=None, governed_by="booking", allowed=(0, 1, 2)):
+def expected(pcpus=(0, 1), allowed=(0, 1, 2), governed_by="booking", **limited):
+    """``limit`` in ``limited``: what its share comes to; without one, it is not limited."""
+    more = {"share": Share(), **limited} if limited else {}
     return Entitlement(
-        KEY, BOOKING, frozenset(allowed), frozenset(pcpus), quota, governed_by=governed_by
+        KEY, BOOKING, frozenset(allowed), frozenset(pcpus), governed_by=governed_by, **more
     )
 
 
@@ -64,7 +67,7 @@ def repair(watch, host):
     """What the loop does: it writes what the vCPU is entitled to, and remembers that."""
     host.vcpu("vm").pcpus = frozenset({0, 1})
     host.vcpu("vm").bandwidth = hosts.limit(0.5)
-    watch.expect(host.observe(), expected(quota=Quota(hosts.limit(0.5))))
+    watch.expect(host.observe(), expected(limit=hosts.limit(0.5)))
 
 
 def meddle(host, cores=0.9):
@@ -105,27 +108,27 @@ def test_a_backoff_is_of_one_instance_and_ends_with_it(watch, host):
     assert not watch.state.excluded
 
 
-HALF = Quota(limit(0.5))
+HALF = limit(0.5)
 BURST = structs.replace(now_at([0, 1], limit(0.5)), burst_us=1)
 
 
 @pytest.mark.parametrize(
     ("wanted", "now", "ips_limit", "causes"),
     [
-        (expected(quota=HALF), now_at([0, 1], limit(0.5)), None, ()),
+        (expected(limit=HALF), now_at([0, 1], limit(0.5)), None, ()),
         (expected(), now_at([0, 1], limit(0.5)), None, ()),  # a limit that was never amp-nova's
-        (expected(quota=HALF), now_at([2], limit(0.9)), None, ("quota", "affinity")),
-        (expected([2], Quota(None)), now_at([2], limit(0.9)), None, ("quota",)),
-        (expected(quota=Quota(limit(0.9))), now_at([2], limit(0.9)), None, ("affinity",)),
+        (expected(limit=HALF), now_at([2], limit(0.9)), None, ("quota", "affinity")),
+        (expected([2], limit=None), now_at([2], limit(0.9)), None, ("quota",)),
+        (expected(limit=limit(0.9)), now_at([2], limit(0.9)), None, ("affinity",)),
         (expected(), now_at([1], allowed=[1, 2]), None, ()),  # Nova allows other pCPUs now
         (expected(governed_by="flavor", allowed=(0, 1)), now_at([1]), None, ()),
         (expected(governed_by="flavor", allowed=(0, 1)), now_at([2]), None, ("affinity",)),
-        (expected(quota=HALF), BURST, None, ("burst",)),  # the kernel would refuse a lower quota
+        (expected(limit=HALF), BURST, None, ("burst",)),  # the kernel would refuse a lower quota
         (expected(), BURST, None, ()),
         # What books Ips is compared with what its controller set last.
-        (expected(quota=HALF, governed_by="ips"), now_at([0, 1], limit(0.7)), limit(0.7), ()),
+        (expected(limit=HALF, governed_by="ips"), now_at([0, 1], limit(0.7)), limit(0.7), ()),
         (
-            expected(quota=HALF, governed_by="ips"),
+            expected(limit=HALF, governed_by="ips"),
             now_at([0, 1], limit(0.7)),
             limit(0.6),
             ("quota",),

@@ -51,7 +51,7 @@ def test_all_vcpus_are_on_the_slowest_core_type_that_holds_them(slow, core_type,
     found = entitled(several(2, pref_core="0.6"), host=host, one_limit=True)
 
     assert {e.core_type for e in found.values()} == {core_type}
-    assert {e.quota.bandwidth.cores for e in found.values()} == {cores}
+    assert {e.limit.cores for e in found.values()} == {cores}
     assert not any(e.note for e in found.values())
 
 
@@ -73,7 +73,7 @@ def test_all_vcpus_have_the_greatest_limit():
 
     found = entitled(alone, domain(readings=readings, pref_core="0.5"), host=host, one_limit=True)
 
-    limits = {found["vm", i].quota.bandwidth for i in range(2)}
+    limits = {found["vm", i].limit for i in range(2)}
     assert len(limits) == 1
     assert limits.pop().cores >= limit(0.25).cores
 

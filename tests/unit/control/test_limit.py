@@ -75,16 +75,16 @@ def test_a_balance_changes_the_limit(share, balance_ref_s, cores):
 
     made, _ = decided(entitlement, limit(0.25), carrying(balance_ref_s=balance_ref_s))
 
-    assert made.quota.bandwidth.cores == pytest.approx(cores)
+    assert made.limit.cores == pytest.approx(cores)
     banked = max(0.0, balance_ref_s) if share is BANK else 0.0
-    assert made.quota.banked_ref_s == banked
+    assert made.banked_ref_s == banked
 
 
 def test_a_slow_pcpu_raises_the_limit():
     """At 0.95 of its speed; the reason says so."""
     made, _ = decided(booked(SPEED), limit(0.25), carrying(kept_ratio=0.95))
 
-    assert made.quota.bandwidth.cores == pytest.approx(0.25 / 0.95, rel=1e-3)
+    assert made.limit.cores == pytest.approx(0.25 / 0.95, rel=1e-3)
     assert made.reason.endswith("at 0.95 of its speed lately")
 
 
@@ -164,7 +164,7 @@ def test_the_controllers_limit_stays(now, counted, cores):
 
     made, limits = decided(entitlement, now, before)
 
-    assert made.quota.bandwidth.cores == pytest.approx(cores)
+    assert made.limit.cores == pytest.approx(cores)
     assert limits.counted is before.counted
 
 
@@ -183,7 +183,7 @@ def test_adopted_limits_arrive_in_steps_of_a_tenth_except_towards_the_booking(no
         if in_force is None or limits.adopting == frozenset():
             break
         made, limits = decided(entitlement, in_force, limits)
-        after = made.quota.bandwidth
+        after = made.limit
         before, then = in_force.cores, 1.0 if after is None else after.cores
         if abs(then - before) > 0.1 * before + 2e-5:
             assert booked is not None

@@ -9,7 +9,6 @@ from msgspec import structs
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import status
 from amp_nova.control.context import Home
-from amp_nova.control.entitlement import Quota
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.profiling.profiles import VcpuProfile
@@ -103,8 +102,7 @@ def test_booking_is_explained_from_entitlement_to_delivery():
 def test_banked_time_is_explained():
     """A limit above the booking: unused time is banked and may be used now."""
     vcpu = reports.booked()
-    quota = Quota(Bandwidth(50_000, 100_000), banked_ref_s=0.75)
-    vcpu = replace(vcpu, entitlement=structs.replace(vcpu.entitlement, quota=quota))
+    vcpu = altered(vcpu, limit=Bandwidth(50_000, 100_000), banked_ref_s=0.75)
 
     said = "It has banked 0.750 reference-core seconds of unused time, and may use them now."
     assert said in explained(vcpu)
@@ -123,7 +121,7 @@ FROM_FLAVOR = {
     "reason": "amp:core_type=fast",
     "home": Home("fast"),
 }
-IPS = {"quota": Quota(reports.HALF), "governed_by": "ips", "reason": "2.5e+09 Ips, as counted"}
+IPS = {"governed_by": "ips", "reason": "2.5e+09 Ips, as counted"}
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_good_places_are_the_entitlement(host, pcpus):
     """In any form, with the policy's name as the reason; the bandwidth is not its to set."""
     (placed,) = Runner(Answer({KEY: pcpus}), 1.0).cycle(host)
 
-    assert (placed.key, placed.pcpus, placed.quota) == (KEY, frozenset({1, 2}), None)
+    assert (placed.key, placed.pcpus, placed.limit) == (KEY, frozenset({1, 2}), None)
     assert isinstance(placed.pcpus, frozenset)
     assert placed.reason == "policy answer"
 
