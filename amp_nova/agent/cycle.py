@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from amp_nova.accounting.accounts import Accounts, of_instance
 from amp_nova.accounting.delivery import Account, Ratios
-from amp_nova.agent.state.bookings import Bookings
+from amp_nova.control.context import Instances
 from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Failure, Outcome
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
@@ -67,7 +67,7 @@ class Cycle:
     """
 
     observation: Observation
-    bookings: Bookings
+    instances: Instances
     accounts: Accounts
     profiles: Profiles
     entitlements: Mapping[VcpuKey, Entitlement]
@@ -108,7 +108,7 @@ class Cycle:
                 )
             )
         ratios = of_instance(v.account.ratios for v in vcpus)
-        problem = self.bookings[resource].problem or domain.failure
+        problem = self.instances[resource].problem or domain.failure
         return DomainRecord(domain.domain, tuple(vcpus), ratios, problem)
 
 

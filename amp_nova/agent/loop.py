@@ -17,13 +17,12 @@ from amp_nova.accounting import accounts
 from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import STAGES, Cycle, Totals, counted
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target, Throttled
-from amp_nova.agent.state import bookings, policy_runner
-from amp_nova.agent.state.bookings import Bookings
+from amp_nova.agent.state import instances, policy_runner
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState
 from amp_nova.control import foreign_changes, homes, ips_controller, limit
 from amp_nova.control.changes import changes, safe_states
-from amp_nova.control.context import Context, Packed, Terms
+from amp_nova.control.context import Context, Instances, Packed, Terms
 from amp_nova.control.entitlement import Entitlements, entitle
 from amp_nova.control.foreign_changes import ForeignChanges
 from amp_nova.control.limit import Limits
@@ -71,7 +70,7 @@ class State(Struct, frozen=True):
     """
 
     policy: PolicyState
-    bookings: Bookings = MappingProxyType({})
+    instances: Instances = MappingProxyType({})
     accounts: Accounts = Accounts()
     profiles: Profiles = Profiles()
     foreign: ForeignChanges = ForeignChanges()
@@ -128,7 +127,7 @@ class Loop:
         clock.append(self._stopwatch())
         return Cycle(
             observation,
-            state.bookings,
+            state.instances,
             state.accounts,
             state.profiles,
             state.entitlements,
@@ -158,7 +157,7 @@ class Loop:
     def _measured(self, state: State, observation: Observation, now: Allocations) -> State:
         """The state with what vCPUs did since the last cycle, and with foreign changes."""
         positions = self._memo(allocation.positions, observation.topology, now)
-        booked = bookings.read(state.bookings, observation, adaptive=self._settings.adaptive)
+        booked = instances.read(state.instances, observation, adaptive=self._settings.adaptive)
         foreign = foreign_changes.compare(
             state.foreign, observation, now, state.limits.counted, self._settings.drift_repairs_max
         )
@@ -167,7 +166,7 @@ class Loop:
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
         return structs.replace(
             state,
-            bookings=booked,
+            instances=booked,
             foreign=foreign,
             accounts=accounts.advance(state.accounts, observation),
             profiles=profiles.advance(state.profiles, observation, positions),
@@ -185,12 +184,12 @@ class Loop:
         excluded = self._excluded(state, observation)
         kept = _where_kept(now, state.foreign, excluded)
         topology = memo(for_admission, observation.topology, terms.smt)
-        own = state.profiles.coefficients(r for r, b in state.bookings.items() if b.adaptive)
-        instances = memo(bookings.instances, state.bookings, kept, weights, excluded, own)
-        instances = memo(homes.without_places, instances, topology, state.kept_free)
-        packed = memo(homes.pack, instances, topology, terms, state.packed)
+        own = state.profiles.coefficients(r for r, i in state.instances.items() if i.adaptive)
+        here = memo(instances.on_host, state.instances, kept, weights, excluded, own)
+        here = memo(homes.without_places, here, topology, state.kept_free)
+        packed = memo(homes.pack, here, topology, terms, state.packed)
         context = Context(topology, terms, packed, state.kept_free, state.policy.placing(topology))
-        entitlements = memo(entitle, instances, context)
+        entitlements = memo(entitle, here, context)
         policy = policy_runner.decide(
             state.policy, self._settings.policy, observation, entitlements, partial(_history, state)
         )
@@ -217,7 +216,7 @@ class Loop:
 
     def _excluded(self, state: State, observation: Observation) -> dict[str, str]:
         """Why instances must not be changed, by UUID."""
-        refused = bookings.refused(state.bookings) if self._settings.terms.one_limit else {}
+        refused = instances.refused(state.instances) if self._settings.terms.one_limit else {}
         return {**refused, **state.foreign.excluded, **observation.paused}
 
     def _acted(
@@ -290,7 +289,7 @@ def _totals(state: State) -> Totals:
 
 def _history(state: State, key: VcpuKey, topology: Topology) -> VcpuView:
     """What a policy may know of a vCPU from all cycles so far."""
-    profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
+    profile, booking = state.profiles.of(key), state.instances[key[0]].booking
     speedup = profile.sampled or profile.speedup
     return VcpuView(
         key,
@@ -315,7 +314,7 @@ def _counted(entitlements: Entitlements, now: Allocations) -> dict[VcpuKey, Band
 def _target(state: State, key: VcpuKey, core_type: CoreType | None, sp_s: float) -> Target:
     """One of these vCPUs as the fast loop sees it."""
     entitlement = state.entitlements[key]
-    most, burst_s = entitlement.home.max_cores, state.bookings[key[0]].booking.burst_s
+    most, burst_s = entitlement.home.max_cores, state.instances[key[0]].booking.burst_s
     ips = entitlement.booking.ips or 0.0
     return Target(
         ips_controller.IpsTerms(ips, burst_s, sp_s, 1.0 if most is None else most),

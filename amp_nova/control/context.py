@@ -10,7 +10,8 @@ from msgspec import Struct
 from amp_nova.admission.packing import Demand, Packing
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model import cpu_weight
-from amp_nova.model.observation import VcpuKey
+from amp_nova.model.allocation import Allocation
+from amp_nova.model.observation import Domain, VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 
 
@@ -32,34 +33,30 @@ class Terms:
     one_limit: bool = False
 
 
-class VcpuFacts(Struct, frozen=True):
-    """What decisions about one vCPU depend on: its present affinity, and the pCPUs it may use.
-
-    Unlike an ``Allocation`` it has neither a limit nor a burst, so that it stays equal while these
-    change. ``uncounted``: why its instructions are not counted; ``None`` if they are.
-    """
-
-    number: int
-    pcpus: frozenset[int]
-    allowed: frozenset[int]
-    uncounted: str | None = ""
-
-
 class Instance(Struct, frozen=True):
-    """One instance as the control stage sees it; equal values lead to equal decisions.
+    """One instance on this host, booked or not; equal values lead to equal decisions.
 
-    It joins an ``InstanceBooking`` to what is in force on the host now. ``excluded``: why it must
-    not be changed (paused, limited elsewhere), ``None`` if it may be; ``cpu_weight``: what it has
-    now, ``None`` if amp-nova must not change it; ``coefficients``: its vCPUs' own coefficients, by
-    index and core type.
+    ``domain`` and the flavor alone determine ``booking``; ``problem``: why it is treated as best
+    effort, if it is; ``adaptive``: the own coefficients of its vCPUs convert its booking. The
+    others change while it runs: ``vcpus``: what is in force for each, by index, without the limits,
+    on which nothing here depends; ``excluded``: why it must not be changed (paused, limited
+    elsewhere), ``None`` if it may be; ``cpu_weight``: what it has now, ``None`` if amp-nova must
+    not change it; ``coefficients``: its vCPUs' own coefficients, by index and core type.
     """
 
-    resource: str
+    domain: Domain
     booking: Booking
-    vcpus: tuple[VcpuFacts, ...]
+    problem: str | None = None
+    adaptive: bool = False
+    vcpus: Mapping[int, Allocation] = MappingProxyType({})
     excluded: str | None = None
     cpu_weight: int | None = None
     coefficients: Mapping[int, Mapping[str, float]] = MappingProxyType({})
+
+    @property
+    def resource(self) -> str:
+        """Its UUID."""
+        return self.domain.resource
 
     @property
     def least_weight(self) -> bool:
@@ -70,6 +67,10 @@ class Instance(Struct, frozen=True):
         """The booking of a vCPU; a vCPU that the booking does not include is best effort."""
         vcpus = self.booking.vcpus
         return vcpus[index] if index < len(vcpus) else VcpuBooking(index)
+
+
+Instances = Mapping[str, Instance]
+"""Instances by UUID."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ from msgspec import Struct, structs
 from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, need_cores
 from amp_nova.control import homes
-from amp_nova.control.context import Context, Home, Instance, Share, VcpuFacts
+from amp_nova.control.context import Context, Home, Instance, Share
 from amp_nova.control.ips_controller import first_share
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model import cpu_weight
+from amp_nova.model.allocation import Allocation
 from amp_nova.model.bandwidth import Bandwidth, bandwidth, period_us
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
@@ -72,13 +73,13 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
     entitlements = {}
     together = homes.parallel_places(instances, context.topology)
     for instance in instances:
-        for facts in instance.vcpus:
-            entitlement = _entitled(instance, facts, context)
+        for index, now in instance.vcpus.items():
+            entitlement = _entitled(instance, index, context)
             if entitlement.governed_by == "none" and instance.resource in together:
                 pcpus = entitlement.allowed & together[instance.resource]
                 entitlement = structs.replace(entitlement, allowed=pcpus or entitlement.allowed)
             if instance.excluded is not None:
-                entitlement = _excluded(entitlement, instance.excluded, facts, context.topology)
+                entitlement = _excluded(entitlement, instance.excluded, now, context.topology)
             entitlements[entitlement.key] = entitlement
     if not context.terms.enforce:
         return {k: structs.replace(e, pcpus=None, share=None) for k, e in entitlements.items()}
@@ -86,20 +87,15 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
     return {k: structs.replace(e, cpu_weight=weights.get(k[0])) for k, e in entitlements.items()}
 
 
-def _entitled(instance: Instance, facts: VcpuFacts, context: Context) -> Entitlement:
-    nothing = _nothing(instance, facts)
-    demand = context.packed.demands.get(nothing.key)
+def _entitled(instance: Instance, index: int, context: Context) -> Entitlement:
+    key, now = (instance.resource, index), instance.vcpus[index]
+    nothing = Entitlement(key, instance.booking_of(index), now.allowed)  # leaves it as it is
+    demand = context.packed.demands.get(key)
     if nothing.booking.ips is not None:
-        return _in_ips(instance, facts, demand, context)
+        return _in_ips(nothing, instance.booking, now, demand, context)
     if demand is None:
-        return _best_effort(instance, facts, context)
+        return _best_effort(nothing, instance.booking, now, context)
     return _in_refcores(nothing, demand, instance.booking, context)
-
-
-def _nothing(instance: Instance, facts: VcpuFacts) -> Entitlement:
-    """An entitlement that leaves the vCPU as it is."""
-    key = (instance.resource, facts.number)
-    return Entitlement(key, instance.booking_of(facts.number), facts.allowed)
 
 
 def _period_us(demand: Demand, topology: Topology) -> int:
@@ -161,31 +157,30 @@ def _note(
     return None
 
 
-def _best_effort(instance: Instance, facts: VcpuFacts, context: Context) -> Entitlement:
+def _best_effort(
+    nothing: Entitlement, booking: Booking, now: Allocation, context: Context
+) -> Entitlement:
     """A vCPU without a booking: keep it on its flavor's core type, leave its quota alone.
 
     If other vCPUs of its instance have bookings, it shares their weight, and is limited to unbooked
     capacity.
     """
-    topology, nothing = context.topology, _nothing(instance, facts)
-    core_type = instance.booking.core_type
+    topology, core_type = context.topology, booking.core_type
     shares = context.packed.packing.unbooked_cores.get(nothing.key, {})
-    free = _without(facts.allowed, context.packed.kept_free) or facts.allowed
+    free = _without(now.allowed, context.packed.kept_free) or now.allowed
     if core_type is None and not shares:
-        return _beside_whole_cores(nothing, facts, free, context)
+        return _beside_whole_cores(nothing, now, free, context)
     allowed = free if core_type is None else free & topology.pcpus_of(core_type)
     if not allowed:
         note = f"not enforced: no pCPU of core type '{core_type}' may be used"
         return structs.replace(nothing, note=note)
     made = structs.replace(nothing, allowed=allowed, governed_by="flavor", home=Home(core_type))
     if not shares:
-        return structs.replace(
-            made, pcpus=_kept(facts, allowed), reason=f"amp:core_type={core_type}"
-        )
-    there = headroom.best_type(topology.only_type(facts.pcpus), allowed, shares, topology)
+        return structs.replace(made, pcpus=_kept(now, allowed), reason=f"amp:core_type={core_type}")
+    there = headroom.best_type(topology.only_type(now.pcpus), allowed, shares, topology)
     return structs.replace(
         made,
-        pcpus=_kept(facts, allowed & topology.pcpus_of(there.name)),
+        pcpus=_kept(now, allowed & topology.pcpus_of(there.name)),
         share=Share(by_core_type=shares),
         reason="unbooked capacity",
     )
@@ -197,14 +192,14 @@ def _without(pcpus: frozenset[int], kept_free: frozenset[int]) -> frozenset[int]
 
 
 def _beside_whole_cores(
-    nothing: Entitlement, facts: VcpuFacts, free: frozenset[int], context: Context
+    nothing: Entitlement, now: Allocation, free: frozenset[int], context: Context
 ) -> Entitlement:
     """A best-effort vCPU, kept off the siblings of pCPUs that have their core to themselves.
 
     It may use these siblings again as soon as they need not be kept free any more.
     """
-    nothing, pcpus = structs.replace(nothing, allowed=free), facts.pcpus
-    if pcpus == _without(facts.allowed, context.kept_free_before):
+    nothing, pcpus = structs.replace(nothing, allowed=free), now.pcpus
+    if pcpus == _without(now.allowed, context.kept_free_before):
         affinity = free
     else:  # somebody else chose them
         affinity = _without(pcpus, context.packed.kept_free) or free
@@ -215,37 +210,40 @@ def _beside_whole_cores(
 
 
 def _in_ips(
-    instance: Instance, facts: VcpuFacts, demand: Demand | None, context: Context
+    nothing: Entitlement,
+    booking: Booking,
+    now: Allocation,
+    demand: Demand | None,
+    context: Context,
 ) -> Entitlement:
     """A vCPU that books Ips: where it is placed, and what limits it there."""
-    nothing, topology, booking = _nothing(instance, facts), context.topology, instance.booking
-    core_type, home = None, Home(booking.core_type)
-    pcpus = facts.allowed & frozenset(p.id for p in topology.pcpus)
+    topology, core_type, home = context.topology, None, Home(booking.core_type)
+    pcpus = now.allowed & frozenset(p.id for p in topology.pcpus)
     if booking.core_type is not None:
         pcpus &= topology.pcpus_of(booking.core_type)
     if demand is not None:
         core_type, home, pcpus = homes.place(demand, context)
     if not pcpus:
-        missing = demand or Demand(nothing.key, 0.0, facts.allowed, booking.core_type)
+        missing = demand or Demand(nothing.key, 0.0, now.allowed, booking.core_type)
         return structs.replace(nothing, note=f"not enforced: {homes.unusable(missing, topology)}")
     note: str | None
     ips = nothing.booking.ips or 0.0
     if booking.limit == "soft":
-        share, reason, note = Share(), f"{ips:g} Ips, soft", _unverifiable(facts)
+        share, reason, note = Share(), f"{ips:g} Ips, soft", _unverifiable(now)
         if demand is not None and core_type is not None:
             cores = home.max_cores or need_cores(demand, core_type)
             share = Share(cores, _period_us(demand, topology))
     else:
-        share, reason, note = _ips_share(ips, facts, core_type)
+        share, reason, note = _ips_share(ips, now, core_type)
     counted = share.follows == "counts"
     if demand is None and not counted:  # it can be neither converted nor counted
-        unlimited = _best_effort(instance, facts, context)
+        unlimited = _best_effort(nothing, booking, now, context)
         return structs.replace(unlimited, note=note or reason)
     over_booked = context.packed.packing.unplaced.get(nothing.key)
     notes = [note, over_booked and f"over-booked: {over_booked}"]
     return structs.replace(
         nothing,
-        pcpus=pcpus if core_type is not None else _kept(facts, pcpus),
+        pcpus=pcpus if core_type is not None else _kept(now, pcpus),
         share=share,
         governed_by="ips" if counted else "booking",
         reason=reason if home.core_type is None else f"{reason} on {home.core_type}",
@@ -254,16 +252,16 @@ def _in_ips(
     )
 
 
-def _unverifiable(facts: VcpuFacts) -> str | None:
+def _unverifiable(now: Allocation) -> str | None:
     """Why a booking in Ips cannot be verified; ``None`` if it can."""
-    if facts.uncounted is None:
+    if now.uncounted is None:
         return None
-    because = f" ({facts.uncounted})" if facts.uncounted else ""
+    because = f" ({now.uncounted})" if now.uncounted else ""
     return f"unverifiable: its instructions are not counted{because}"
 
 
 def _ips_share(
-    ips: float, facts: VcpuFacts, core_type: CoreType | None
+    ips: float, now: Allocation, core_type: CoreType | None
 ) -> tuple[Share, str, str | None]:
     """The share of a vCPU that books Ips, the reason for it, and why it is not verifiable, if so.
 
@@ -271,7 +269,7 @@ def _ips_share(
     ``core_type``: where it shall run; ``None`` if its booking cannot be converted to capacity.
     """
     nominal = core_type.nominal_ips if core_type else None
-    if (note := _unverifiable(facts)) is None:
+    if (note := _unverifiable(now)) is None:
         share = Share(first_share(ips, nominal), follows="counts")
         return share, f"{ips:g} Ips, enforced by counting", None
     if nominal is None:
@@ -281,25 +279,25 @@ def _ips_share(
     return Share(ips / nominal), f"{ips:g} Ips / {nominal:g} nominal Ips", note
 
 
-def _kept(facts: VcpuFacts, pcpus: frozenset[int]) -> frozenset[int]:
+def _kept(now: Allocation, pcpus: frozenset[int]) -> frozenset[int]:
     """The present affinity if it lies within these pCPUs, otherwise all of them."""
-    return facts.pcpus if facts.pcpus and facts.pcpus <= pcpus else pcpus
+    return now.pcpus if now.pcpus and now.pcpus <= pcpus else pcpus
 
 
 def _excluded(
-    entitlement: Entitlement, why: str, facts: VcpuFacts, topology: Topology
+    entitlement: Entitlement, why: str, now: Allocation, topology: Topology
 ) -> Entitlement:
     """The entitlement of a vCPU that must not be changed; its capacity stays reserved."""
     if entitlement.governed_by == "none":
         return structs.replace(entitlement, governed_by="excluded")
-    now = topology.only_type(facts.pcpus)
+    core_type = topology.only_type(now.pcpus)
     return Entitlement(
         entitlement.key,
         entitlement.booking,
         entitlement.allowed,
         governed_by="excluded",
         note=f"not enforced: {why}",
-        home=replace(entitlement.home, core_type=now.name if now else None),
+        home=replace(entitlement.home, core_type=core_type.name if core_type else None),
     )
 
 
@@ -336,9 +334,9 @@ def cpu_weights(
         vcpus = len(instance.vcpus)
         if instance.resource in booked:
             weights[instance.resource] = cpu_weight.booked(vcpus)
-        elif any(not v.allowed.isdisjoint(contested) for v in instance.vcpus):
+        elif any(not v.allowed.isdisjoint(contested) for v in instance.vcpus.values()):
             weights[instance.resource] = cpu_weight.best_effort(vcpus)
-        elif placing and any(len(v.allowed) > 1 for v in instance.vcpus):
+        elif placing and any(len(v.allowed) > 1 for v in instance.vcpus.values()):
             weights[instance.resource] = cpu_weight.placed(vcpus)
         elif instance.cpu_weight in cpu_weight.ours(vcpus):
             weights[instance.resource] = cpu_weight.DEFAULT

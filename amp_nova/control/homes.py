@@ -12,7 +12,7 @@ from msgspec import structs
 from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, Packing, least_refcores, need_cores
 from amp_nova.control import own_coefficients
-from amp_nova.control.context import Context, Home, Instance, Packed, Terms, VcpuFacts
+from amp_nova.control.context import Context, Home, Instance, Packed, Terms
 from amp_nova.flavor.extra_specs import Booking
 from amp_nova.hardware.effective_speed import slowing_siblings
 from amp_nova.model.bandwidth import TOLERANCE
@@ -59,10 +59,11 @@ def _anywhere(instance: Instance) -> bool:
 
 
 def _without_places(instance: Instance) -> Instance:
-    vcpus = [
-        structs.replace(v, pcpus=v.allowed) if v.pcpus <= v.allowed else v for v in instance.vcpus
-    ]
-    return structs.replace(instance, vcpus=tuple(vcpus))
+    vcpus = {
+        index: structs.replace(v, pcpus=v.allowed) if v.pcpus <= v.allowed else v
+        for index, v in instance.vcpus.items()
+    }
+    return structs.replace(instance, vcpus=vcpus)
 
 
 def pack(
@@ -87,7 +88,7 @@ def pack(
             there = replace(instance.booking, core_type=core_type.name)
             trial[i] = structs.replace(instance, booking=there)
             packed = _pack(trial, topology, terms, before)
-            if all((instance.resource, v.number) in packed.packing.placed for v in instance.vcpus):
+            if all((instance.resource, index) in packed.packing.placed for index in instance.vcpus):
                 break
     return packed
 
@@ -96,7 +97,7 @@ def _split(instances: Sequence[Instance], packed: Packed, topology: Topology) ->
     """The index of the first instance whose vCPUs are on several core types; ``None`` if none."""
     placed = packed.packing.placed
     for i, instance in enumerate(instances):
-        keys = [(instance.resource, v.number) for v in instance.vcpus]
+        keys = [(instance.resource, index) for index in instance.vcpus]
         types = {topology.type_of(placed[key]) for key in keys if key in placed} - {None}
         if instance.excluded is None and len(types) > 1:
             return i
@@ -110,10 +111,10 @@ def _pack(
     before: Mapping[VcpuKey, int | None],
 ) -> Packed:
     demands = {
-        (i.resource, facts.number): demand
+        (i.resource, index): demand
         for i in instances
-        for facts in i.vcpus
-        if (demand := _demand(i, facts, topology, before)) is not None
+        for index in i.vcpus
+        if (demand := _demand(i, index, topology, before)) is not None
     }
     packing, own = own_coefficients.pack(demands.values(), topology, terms.reserve_ratio)
     demands = {
@@ -127,7 +128,7 @@ def _pack(
 
 def _demand(
     instance: Instance,
-    facts: VcpuFacts,
+    index: int,
     topology: Topology,
     before: Mapping[VcpuKey, int | None],
 ) -> Demand | None:
@@ -137,21 +138,22 @@ def _demand(
     whose affinity lies within one core type as placed, unless its instance has the weight of best
     effort.
     """
-    booking, key = instance.booking_of(facts.number), (instance.resource, facts.number)
-    refcores, own = booking.refcores, instance.coefficients.get(facts.number, own_coefficients.NONE)
+    booking, key = instance.booking_of(index), (instance.resource, index)
+    refcores, own = booking.refcores, instance.coefficients.get(index, own_coefficients.NONE)
     if booking.ips is not None:
         refcores, own = least_refcores(booking.ips, topology), own_coefficients.NONE
     if refcores is None:
         return None
-    now, packed = topology.only_type(facts.pcpus), before.get(key)
+    allocation, packed = instance.vcpus[index], before.get(key)
+    now = topology.only_type(allocation.pcpus)
     admitted = packed is not None
     if not before:
-        packed = min(facts.pcpus) if len(facts.pcpus) == 1 else None
+        packed = min(allocation.pcpus) if len(allocation.pcpus) == 1 else None
         admitted = now is not None and not instance.least_weight
     demand = Demand(
         key=key,
         refcores=refcores,
-        allowed=facts.allowed,
+        allowed=allocation.allowed,
         core_type=instance.booking.core_type,
         current=now.name if now else None,
         packed=packed,
@@ -254,27 +256,32 @@ def _with_headroom(
     """The packing, with what vCPUs may use beyond their bookings (``admission.headroom``)."""
     elastic = {i.resource for i in instances if i.booking.limit == "soft" or i.booking.burst_s}
     elastic_demands = [d for key, d in demands.items() if key[0] in elastic]
-    unbooked = [(i, r) for i in instances if i.booking.booked for r in _unbooked(i, packing)]
+    unbooked = [
+        ((i.resource, index), i.vcpus[index].allowed)
+        for i in instances
+        if i.booking.booked
+        for index in _unbooked(i, packing)
+    ]
     if not elastic_demands and not unbooked:
         return packing
     most, left = headroom.most_cores(elastic_demands, packing, topology, one_pcpu=one_pcpu)
     shares: dict[Hashable, dict[str, float]] = {}
     for core_type in topology.core_types:
         there = topology.pcpus_of(core_type.name)
-        among = [((i.resource, r.number), r.allowed & there) for i, r in unbooked]
+        among = [(key, allowed & there) for key, allowed in unbooked]
         for key, share in headroom.unbooked_cores(among, left).items():
             shares.setdefault(key, {})[core_type.name] = share
     return replace(packing, most_cores=most, unbooked_cores=shares)
 
 
-def _unbooked(instance: Instance, packing: Packing) -> Sequence[VcpuFacts]:
+def _unbooked(instance: Instance, packing: Packing) -> Sequence[int]:
     """The best-effort vCPUs of an instance of which other vCPUs have bookings that found capacity.
 
     The CPU weight is per instance, so these vCPUs have that of a booking.
     """
-    if not any((instance.resource, r.number) in packing.placed for r in instance.vcpus):
+    if not any((instance.resource, index) in packing.placed for index in instance.vcpus):
         return ()
-    return [r for r in instance.vcpus if instance.booking_of(r.number).kind == "best_effort"]
+    return [i for i in instance.vcpus if instance.booking_of(i).kind == "best_effort"]
 
 
 def parallel_places(
@@ -294,7 +301,8 @@ def parallel_places(
     for instance in instances:
         if not instance.booking.parallel or instance.booking.booked or not instance.vcpus:
             continue
-        there = [ids for some in pcpus if (ids := some & instance.vcpus[0].allowed)]
+        allowed = next(iter(instance.vcpus.values())).allowed
+        there = [ids for some in pcpus if (ids := some & allowed)]
         enough = [ids for ids in there if len(ids) >= len(instance.vcpus)]
         if enough and len(enough) < len(there):
             places[instance.resource] = frozenset().union(*enough)

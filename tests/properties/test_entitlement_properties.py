@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from amp_nova.accounting.delivery import Account, Conditions, add_interval, owed
 from amp_nova.control import limit
 from amp_nova.control.changes import change
-from amp_nova.control.context import Context, Instance, Share, Terms, VcpuFacts
+from amp_nova.control.context import Context, Share, Terms
 from amp_nova.control.entitlement import Entitlement, entitle
 from amp_nova.control.homes import pack, without_places
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
@@ -17,7 +17,7 @@ from amp_nova.model.allocation import Allocation
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Usage
 from tests.properties.test_packing_properties import hosts, sizes
-from tests.support.hosts import topology
+from tests.support.hosts import instance, topology
 
 NOISE = 1e-9
 
@@ -32,19 +32,19 @@ def booked_hosts(draw, tiny=False):
     names = st.none() | st.sampled_from([*(t.name for t in host.core_types), "huge"])
     domains = []
     for number in range(draw(st.integers(0, 4))):
-        vcpus, facts = [], []
+        vcpus, places = [], {}
         for index in range(draw(st.integers(1, 3))):
             kind = draw(st.sampled_from(["pref_core"] * 4 + ["ips", "best_effort"]))
             refcores = draw(amounts) if kind == "pref_core" else None
             vcpus.append(VcpuBooking(index, refcores, 1e9 if kind == "ips" else None))
             allowed = draw(st.just(everything) | some)
             kept = draw(st.just(allowed) | some)
-            facts.append(VcpuFacts(index, frozenset(kept), frozenset(allowed)))
+            places[index] = kept, allowed
         booking = Booking(
             tuple(vcpus), draw(st.sampled_from(["hard", "hard", "soft"])), 0.0, draw(names)
         )
         excluded = draw(st.sampled_from([None, None, None, "paused"]))
-        domains.append(Instance(f"vm{number}", booking, tuple(facts), excluded))
+        domains.append(instance(f"vm{number}", booking, places, excluded=excluded))
     return host, domains
 
 
@@ -77,8 +77,8 @@ def test_only_bookings_are_packed_anew_when_vcpus_move():
 
     def seen(pcpus, excluded=None, **booked):
         booking = Booking((VcpuBooking(0, **booked),))
-        facts = (VcpuFacts(0, pcpus, everywhere),)
-        return without_places([Instance("vm", booking, facts, excluded)], host, frozenset())
+        one = instance("vm", booking, {0: (pcpus, everywhere)}, excluded=excluded)
+        return without_places([one], host, frozenset())
 
     assert seen(here) == seen(there)
     assert seen(here, "paused") != seen(there, "paused")
@@ -104,9 +104,9 @@ def test_every_booking_is_enforced_or_noted_and_no_pcpu_over_booked(case, reserv
 
     assert min(free_cores(host, found)) >= -1e-6
     for domain in domains:
-        for now in domain.vcpus:
-            entitlement = found[domain.resource, now.number]
-            booked = domain.booking.vcpus[now.number]
+        for index, now in domain.vcpus.items():
+            entitlement = found[domain.resource, index]
+            booked = domain.booking.vcpus[index]
             if entitlement.pcpus is None:
                 assert booked.kind == "best_effort" or entitlement.note
                 continue
@@ -139,18 +139,18 @@ def test_an_instance_has_one_limit_on_one_core_type_and_gets_its_booking(host, b
     """Where one limit serves all vCPUs; no pCPU is over-filled by what found capacity."""
     pcpus = frozenset(p.id for p in host.pcpus)
     instances = [
-        Instance(
+        instance(
             f"vm{number}",
             Booking(tuple(VcpuBooking(i, tenths / 10) for i in range(vcpus))),
-            tuple(VcpuFacts(i, pcpus, pcpus) for i in range(vcpus)),
+            dict.fromkeys(range(vcpus), (pcpus, pcpus)),
         )
         for number, (vcpus, tenths) in enumerate(bookings)
     ]
 
     found = entitled(host, instances, Terms(one_limit=True))
 
-    for instance, (_, tenths) in zip(instances, bookings, strict=True):
-        made = [found[instance.resource, v.number] for v in instance.vcpus]
+    for one, (_, tenths) in zip(instances, bookings, strict=True):
+        made = [found[one.resource, index] for index in one.vcpus]
         assert len({e.limit for e in made if e.share}) <= 1
         placed = [e for e in made if e.home.pcpu is not None]
         assert len({e.core_type for e in placed}) <= 1

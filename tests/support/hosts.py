@@ -6,9 +6,10 @@ another one unless a test says so.
 
 from dataclasses import dataclass, field, replace
 
+from amp_nova.control.context import Instance
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.model import allocation, cpu_weight
-from amp_nova.model.allocation import Failure, Outcome
+from amp_nova.model.allocation import Allocation, Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -204,6 +205,15 @@ class FakeHost:
     def sample(self, keys):
         """Nothing is counted here."""
         return {}
+
+
+def instance(name, booking, places, **more):
+    """An instance on a host; ``places``: the affinity and the allowed pCPUs of its vCPUs."""
+    vcpus = {
+        index: Allocation(frozenset(pcpus), None, frozenset(allowed))
+        for index, (pcpus, allowed) in places.items()
+    }
+    return Instance(Domain(name, name, len(vcpus)), booking, vcpus=vcpus, **more)
 
 
 def allocations(seen):

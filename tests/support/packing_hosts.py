@@ -18,12 +18,13 @@ from msgspec import structs
 from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.publish.host_info import HostInfo, host_report
-from amp_nova.agent.state import bookings
-from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
+from amp_nova.agent.state import instances
+from amp_nova.control.context import Context, Terms
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model import cpulist
+from amp_nova.model.allocation import of_host
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.profiling.counter_windows import CounterProfile
 from amp_nova.profiling.profiles import ProfileEntry, Profiles
@@ -72,19 +73,12 @@ class PackingHost:
     def cycle(self):
         """The agent packs; gives the booked vCPUs that have no place."""
         seen = self._observation()
-        read = bookings.read({}, seen, adaptive=False)
-        instances = [
-            Instance(
-                d.domain.resource,
-                read[d.domain.resource].booking,
-                tuple(VcpuFacts(v.index, v.pcpus, v.allowed) for v in d.vcpus),
-                coefficients=self.own.get(d.domain.resource, {}),
-            )
-            for d in seen.domains
-        ]
-        packed = pack(instances, self.topology, self._terms, self.packed)
+        read = instances.read({}, seen, adaptive=False)
+        weights = dict.fromkeys(read)
+        here = instances.on_host(read, of_host(seen.domains), weights, {}, self.own)
+        packed = pack(here, self.topology, self._terms, self.packed)
         self.packed = packed.pcpus()
-        self.entitlements = entitle(instances, Context(self.topology, self._terms, packed))
+        self.entitlements = entitle(here, Context(self.topology, self._terms, packed))
         return list(packed.packing.unplaced)
 
     def report(self):
@@ -96,7 +90,7 @@ class PackingHost:
             for d in seen.domains
             for v in d.vcpus
         }
-        read = bookings.read({}, seen, adaptive=False)
+        read = instances.read({}, seen, adaptive=False)
         cycle = Cycle(seen, read, Accounts(), Profiles(entries=entries), self.entitlements)
         origin = Origin("host1", "boot", self._sequence, NOW_S, float(self._sequence))
         return host_report(cycle, self.info, origin)

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from amp_nova.agent.state import policy_runner
+from amp_nova.agent.state import instances, policy_runner
 from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState
-from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
+from amp_nova.control.context import Context, Terms
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
-from amp_nova.flavor.extra_specs import parse
+from amp_nova.model.allocation import of_host
 from amp_nova.policies.api import VcpuView
 
 
@@ -36,18 +36,12 @@ class Runner:
     def entitlements(self, host, excluded=()):
         """What all vCPUs are entitled to after this cycle."""
         seen = host.observe()
-        instances = tuple(
-            Instance(
-                d.domain.resource,
-                parse(d.domain.specs, d.domain.vcpus),
-                tuple(VcpuFacts(v.index, v.pcpus, v.allowed) for v in d.vcpus),
-                "paused" if d.domain.resource in excluded else None,
-            )
-            for d in seen.domains
-        )
-        context = Context(seen.topology, Terms(), pack(instances, seen.topology, Terms(), {}))
-        found = entitle(instances, context)
-        weights = {i.resource: i.booking.weight for i in instances}
+        read = instances.read({}, seen)
+        paused = dict.fromkeys(excluded, "paused")
+        here = instances.on_host(read, of_host(seen.domains), dict.fromkeys(read), paused, {})
+        context = Context(seen.topology, Terms(), pack(here, seen.topology, Terms(), {}))
+        found = entitle(here, context)
+        weights = {i.resource: i.booking.weight for i in here}
         before = self.state
         none = frozenset()
         self.state = policy_runner.decide(

@@ -7,7 +7,7 @@ from msgspec import structs
 from amp_nova.accounting.accounts import of_instance
 from amp_nova.accounting.delivery import Account, Last, Ratios
 from amp_nova.agent.cycle import Cycle, DomainRecord, Totals, VcpuRecord
-from amp_nova.agent.state import bookings
+from amp_nova.agent.state import instances
 from amp_nova.control.context import Home, Share
 from amp_nova.control.entitlement import Entitlement
 from amp_nova.flavor.extra_specs import VcpuBooking
@@ -138,7 +138,7 @@ def cycle(*domains, counters=None, of=None, changes=None, **totals):
     given = {} if changes is None else {"changes": changes}
     made = Cycle(
         seen,
-        bookings.read({}, seen, adaptive=False),
+        instances.read({}, seen, adaptive=False),
         FakeAccounts({key: v.account for key, (_, v) in vcpus.items()}),
         Profiles(
             core_types=of.core_types,

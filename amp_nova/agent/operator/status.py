@@ -74,7 +74,7 @@ def explain(cycle: Cycle, resource: str) -> dict[str, Any]:
 
 def _coefficient(cycle: Cycle, domain: DomainRecord) -> list[str]:
     """What the flavor says about coefficients (``amp:coefficient``), as a sentence if anything."""
-    booking = cycle.bookings[domain.domain.resource].booking
+    booking = cycle.instances[domain.domain.resource].booking
     booked = [v for v in domain.vcpus if v.entitlement.booking.refcores is not None]
     if booking.adaptive is None or not booked:
         return []
@@ -87,7 +87,7 @@ def _coefficient(cycle: Cycle, domain: DomainRecord) -> list[str]:
 
 def _parallel(cycle: Cycle, domain: DomainRecord) -> list[str]:
     """What ``amp:parallel`` of the flavor means on this host, as a sentence if anything."""
-    booking = cycle.bookings[domain.domain.resource].booking
+    booking = cycle.instances[domain.domain.resource].booking
     if not booking.parallel or booking.booked:
         return []
     placed = frozenset[int]().union(*(v.entitlement.allowed for v in domain.vcpus))

@@ -218,11 +218,11 @@ def _bookings(cycle: Cycle) -> Iterator[tuple[DomainReading, Booking]]:
     """
     for reading in cycle.observation.domains:
         # If it is invalid, the agent treats it as best effort, and the scheduler must do the same.
-        yield reading, cycle.bookings[reading.domain.resource].booking
+        yield reading, cycle.instances[reading.domain.resource].booking
     for reading in cycle.observation.inactive:
         domain = reading.domain
         booking, _ = examine(domain.specs, domain.vcpus)
-        if booking is not None and booking.booked and domain.resource not in cycle.bookings:
+        if booking is not None and booking.booked and domain.resource not in cycle.instances:
             yield reading, booking
 
 

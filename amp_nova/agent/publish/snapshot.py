@@ -80,7 +80,7 @@ def snapshot(cycle: Cycle, admits: HostInfo | None, before: Totals) -> Snapshot:
     )
     vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in instances for v in d.vcpus)
     now = dict(_counts(Snapshot(cycle, instances, vcpus)))
-    return Snapshot(cycle, instances, vcpus, admits, before.plus(now, cycle.bookings.keys()))
+    return Snapshot(cycle, instances, vcpus, admits, before.plus(now, cycle.instances.keys()))
 
 
 def _counts(snap: Snapshot) -> Iterator[tuple[Labels, float]]:
@@ -188,7 +188,7 @@ def slowdowns(snap: Snapshot) -> Values:
 
 def problems(snap: Snapshot) -> Values:
     """``booking`` if extra specs are invalid, ``host`` if it could not be read completely."""
-    invalid = {r for r, booking in snap.cycle.bookings.items() if booking.problem}
+    invalid = {r for r, instance in snap.cycle.instances.items() if instance.problem}
     reported = [(labels, d.domain.resource in invalid) for labels, d in snap.instances if d.problem]
     return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in reported}
 

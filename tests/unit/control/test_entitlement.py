@@ -3,12 +3,12 @@
 import pytest
 
 from amp_nova.control import limit
-from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
+from amp_nova.control.context import Context, Terms
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.bandwidth import Bandwidth
-from tests.support.hosts import reading, topology
+from tests.support.hosts import instance, reading, topology
 
 UNKNOWN_SPEED = topology({"slow": (2, None), "fast": (1, None)})
 
@@ -19,8 +19,8 @@ def domain(resource="vm", readings=None, excluded=None, vcpus=None, **specs):
     booking = parse(
         {f"amp:{k.replace('__', '.')}": v for k, v in specs.items()}, vcpus or len(readings)
     )
-    facts = (VcpuFacts(r.index, r.pcpus, r.allowed) for r in readings)
-    return Instance(resource, booking, tuple(facts), excluded)
+    places = {r.index: (r.pcpus, r.allowed) for r in readings}
+    return instance(resource, booking, places, excluded=excluded)
 
 
 def entitled(*instances, host=None, **terms):

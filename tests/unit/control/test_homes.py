@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.control import homes
-from amp_nova.control.context import Instance, VcpuFacts
 from amp_nova.flavor.extra_specs import parse
-from tests.support.hosts import limit, reading, smt_host, topology
+from tests.support.hosts import instance, limit, reading, smt_host, topology
 from tests.unit.control.test_entitlement import domain, entitled
 
 
@@ -84,8 +83,7 @@ ALL = frozenset({0, 1, 2})
 def parallel(name="vm", vcpus=2, allowed=ALL, **specs):
     """An instance whose flavor says that it is parallel, unless ``specs`` say otherwise."""
     keys = {f"amp:{key}": value for key, value in {"parallel": "true", **specs}.items()}
-    facts = tuple(VcpuFacts(i, allowed, allowed) for i in range(vcpus))
-    return Instance(name, parse(keys, vcpus), facts)
+    return instance(name, parse(keys, vcpus), dict.fromkeys(range(vcpus), (allowed,) * 2))
 
 
 def places(*instances):
