@@ -129,8 +129,7 @@ def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, observe: bool =
     work = "report" if observe and agent.io_work == "slow" else agent.io_work
     # While nothing is moved, a longer interval is enough.
     interval_s = IO_CYCLES * agent.cycle_s * (1 if work == "slow" else 4)
-    how = IoSettings(work, interval_s, agent.drift_repairs_max)
-    return IoWork(make_io_host(conf, sensor), how, io_marker(conf))
+    return IoWork(make_io_host(conf, sensor), IoSettings(work, interval_s), io_marker(conf))
 
 
 def io_marker(conf: cfg.ConfigOpts) -> Path:
