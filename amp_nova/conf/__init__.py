@@ -87,7 +87,9 @@ every host, and calibrate the others with ``amp-nova calibrate --reference FILE`
     cfg.StrOpt(
         "root",
         default="/",
-        help="Directory that holds ``/sys`` and ``/proc``; set it to read a recorded machine.",
+        help="""
+Directory that holds ``/sys``, ``/proc`` and libvirt's ``/run``; set it to read a recorded machine.
+""",
     ),
 ]
 """``[topology]``: core types and coefficients of this host."""

@@ -51,25 +51,6 @@ connection_uri`` in nova.conf if that is set.
 """,
     ),
     cfg.StrOpt(
-        "libvirt_run_path",
-        default="/run/libvirt/qemu",
-        regex="^/",
-        help="""
-Directory where libvirt keeps the pid files of its QEMU processes. Change it only if libvirt was
-built with another run-time directory.
-""",
-    ),
-    cfg.FloatOpt(
-        "libvirt_timeout_s",
-        default=5.0,
-        min=0.1,
-        max=3600.0,
-        help="""
-Seconds to wait for an answer from libvirt. If libvirt does not answer for a domain in time, the
-agent uses its last known definition and reads it again later; a longer time only delays the cycle.
-""",
-    ),
-    cfg.StrOpt(
         "state_path",
         default="/run/amp-nova",
         regex="^/",

@@ -42,14 +42,7 @@ if TYPE_CHECKING:
     from amp_nova.host.sensor import LibvirtSensor
 
 UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-OF_THE_HOST = (
-    "policy",
-    "policy_parameter",
-    "booking",
-    "state_path",
-    "libvirt_uri",
-    "libvirt_run_path",
-)
+OF_THE_HOST = ("policy", "policy_parameter", "booking", "state_path", "libvirt_uri")
 """Options of ``[agent]`` that a scenario gives elsewhere, or that are paths of the host."""
 
 
