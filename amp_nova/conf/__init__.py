@@ -187,16 +187,6 @@ Seconds between two reports while nothing changes; a change is reported at once.
 third of the scheduler's ``[amp_scheduler] stale_after_s``.
 """,
     ),
-    cfg.FloatOpt(
-        "answer_spread_s",
-        default=1.0,
-        min=0.0,
-        max=3600.0,
-        help="""
-When a scheduler starts, it asks every agent for a report, and each answers after a random delay
-of up to this many seconds. Use 30 or more with 10,000 hosts.
-""",
-    ),
 ]
 """``[reports]``: what the agent tells Nova's schedulers."""
 
