@@ -30,7 +30,6 @@ class IoSettings:
 
     work: str = "report"
     interval_s: float = IO_CYCLES
-    repairs_max: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ class IoWork:
             for t in reading.threads
         ):
             self._drift += 1
-            state.repairs = state.repairs.repaired(now_s, self._settings.repairs_max)
+            state.repairs = state.repairs.repaired(now_s)
         if now_s < state.repairs.excluded_until_s:
             state.expected = {t.tid: t.pcpus for t in reading.threads}
             return f"{FOREIGN}: run 'amp-nova pause' before you set it by hand"

@@ -56,7 +56,6 @@ class Settings:
     profiles: ProfileSettings = field(default_factory=ProfileSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     ips: IpsSettings = field(default_factory=IpsSettings)
-    drift_repairs_max: int = 3
     dry_run: bool = False
     memoize: bool = True
     accounts: bool = True
@@ -158,9 +157,7 @@ class Loop:
         """The state with what vCPUs did since the last cycle, and with foreign changes."""
         positions = self._memo(allocation.positions, observation.topology, now)
         booked = instances.read(state.instances, observation, adaptive=self._settings.adaptive)
-        foreign = foreign_changes.compare(
-            state.foreign, observation, now, state.limits.counted, self._settings.drift_repairs_max
-        )
+        foreign = foreign_changes.compare(state.foreign, observation, now, state.limits.counted)
         for resource, name in foreign.instances.items():
             does = "leaving it alone for now" if resource in foreign.excluded else "restoring them"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)

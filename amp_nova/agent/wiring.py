@@ -27,6 +27,7 @@ from amp_nova.host.machine import OnlineTopology, load_topology
 from amp_nova.host.records import Records
 from amp_nova.host.sensor import HostPaths, LibvirtSensor
 from amp_nova.host.sysfs import online_mask
+from amp_nova.host.vcpu_threads import RUN_PATH
 from amp_nova.host.writer import Backend, CgroupBackend, Conditions, Writer, no_lease
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
@@ -78,7 +79,6 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
     hypervisor = Hypervisor(
         agent.libvirt_uri,
         fallbacks(agent.booking),
-        agent.libvirt_timeout_s,
         wake=wake.set if wake else lambda: None,
         writable=agent.writer == "libvirt",
     )
@@ -86,7 +86,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
     return LibvirtSensor(
         hypervisor,
         online,
-        HostPaths(Path(agent.libvirt_run_path)),
+        HostPaths(Path(conf.topology.root, RUN_PATH)),
         Counters(conf.counters.source),
         Pauses(Path(agent.state_path)).current,
     )
@@ -111,7 +111,7 @@ def make_writer(
 
 def make_io_host(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> IoHost:
     """Access to the I/O threads and interfaces of the domains of ``sensor``."""
-    run_path, rate = Path(conf.agent.libvirt_run_path), conf.agent.io_line_rate_mbps
+    run_path, rate = Path(conf.topology.root, RUN_PATH), conf.agent.io_line_rate_mbps
     return IoHost(sensor.hypervisor, run_path, line_rate_mbps=rate or None)
 
 
@@ -129,8 +129,7 @@ def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, observe: bool =
     work = "report" if observe and agent.io_work == "slow" else agent.io_work
     # While nothing is moved, a longer interval is enough.
     interval_s = IO_CYCLES * agent.cycle_s * (1 if work == "slow" else 4)
-    how = IoSettings(work, interval_s, agent.drift_repairs_max)
-    return IoWork(make_io_host(conf, sensor), how, io_marker(conf))
+    return IoWork(make_io_host(conf, sensor), IoSettings(work, interval_s), io_marker(conf))
 
 
 def io_marker(conf: cfg.ConfigOpts) -> Path:

@@ -87,7 +87,9 @@ every host, and calibrate the others with ``amp-nova calibrate --reference FILE`
     cfg.StrOpt(
         "root",
         default="/",
-        help="Directory that holds ``/sys`` and ``/proc``; set it to read a recorded machine.",
+        help="""
+Directory that holds ``/sys``, ``/proc`` and libvirt's ``/run``; set it to read a recorded machine.
+""",
     ),
 ]
 """``[topology]``: core types and coefficients of this host."""
@@ -183,16 +185,6 @@ such as TLS, go into the same sections as in nova.conf.
         help="""
 Seconds between two reports while nothing changes; a change is reported at once. Keep it below a
 third of the scheduler's ``[amp_scheduler] stale_after_s``.
-""",
-    ),
-    cfg.FloatOpt(
-        "answer_spread_s",
-        default=1.0,
-        min=0.0,
-        max=3600.0,
-        help="""
-When a scheduler starts, it asks every agent for a report, and each answers after a random delay
-of up to this many seconds. Use 30 or more with 10,000 hosts.
 """,
     ),
 ]

@@ -51,25 +51,6 @@ connection_uri`` in nova.conf if that is set.
 """,
     ),
     cfg.StrOpt(
-        "libvirt_run_path",
-        default="/run/libvirt/qemu",
-        regex="^/",
-        help="""
-Directory where libvirt keeps the pid files of its QEMU processes. Change it only if libvirt was
-built with another run-time directory.
-""",
-    ),
-    cfg.FloatOpt(
-        "libvirt_timeout_s",
-        default=5.0,
-        min=0.1,
-        max=3600.0,
-        help="""
-Seconds to wait for an answer from libvirt. If libvirt does not answer for a domain in time, the
-agent uses its last known definition and reads it again later; a longer time only delays the cycle.
-""",
-    ),
-    cfg.StrOpt(
         "state_path",
         default="/run/amp-nova",
         regex="^/",
@@ -88,16 +69,6 @@ reboot.
 Seconds after the last completed cycle until the guard (``amp-nova-guard``) applies the safe state:
 bookings keep the limits of the core types they are on, and best effort gets back the pCPUs that the
 agent found. The lease is never shorter than two cycles.
-""",
-    ),
-    cfg.IntOpt(
-        "drift_repairs_max",
-        default=3,
-        min=0,
-        help="""
-How many times per minute the agent restores the quota, affinity, burst or CPU weight of an
-instance after something else has changed it. After that it leaves the instance alone for five
-minutes and reports it. 0 never restores anything.
 """,
     ),
 ]
@@ -167,18 +138,6 @@ the reference core; with ``adaptive`` it gets more of the fast core, if capacity
 ``adaptive`` needs counters. A flavor's ``amp:coefficient`` takes precedence.
 """,
     ),
-    cfg.FloatOpt(
-        "sp_s",
-        sample_default=0.1,
-        min=0.05,
-        max=1.0,
-        help="""
-Sampling period, in seconds, of vCPUs that book instructions per second. Their counters are read
-once per period, or eight times per period while their work changes. A longer period costs less CPU
-time and follows changes of a guest's work more slowly; try 0.2 on hosts with hundreds of such
-vCPUs. By default 0.1, or 0.5 with ``writer = libvirt``, whose writes take milliseconds.
-""",
-    ),
 ]
 
 _BEST_EFFORT: list[cfg.Opt] = [
@@ -199,17 +158,6 @@ other published policies; see the page on policies.
         help="""
 A parameter of the policy as KEY=VALUE, for example ``unfairness_factor=1.1``. Repeat the line for
 more parameters.
-""",
-    ),
-    cfg.FloatOpt(
-        "policy_interval_s",
-        default=2.5,
-        min=0.1,
-        max=3600.0,
-        help="""
-Seconds between two decisions of the policy, each made in the next control cycle. An extra decision
-is made when a vCPU on a fast core goes to sleep and another vCPU could use that core. Shorter
-intervals share fast cores more evenly and move vCPUs more often.
 """,
     ),
 ]

@@ -21,23 +21,6 @@ proxy with TLS in front of it.
         secret=True,
         help="Prometheus that scrapes the agents, such as https://USER:PASSWORD@HOST:PORT.",
     ),
-    cfg.FloatOpt(
-        "timeout_s",
-        default=0.2,
-        min=0.01,
-        max=4.0,
-        help="""
-Seconds to wait for Prometheus: an answer that is not there by then is empty. Keep it below Nova's
-``[api] vendordata_dynamic_read_timeout``.
-""",
-    ),
-    cfg.FloatOpt(
-        "cache_s",
-        default=3.0,
-        min=1.0,
-        max=60.0,
-        help="Seconds for which the figures of a server are reused.",
-    ),
     cfg.StrOpt(
         "role",
         default="service",

@@ -18,7 +18,8 @@ from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Domain, Observation, VcpuKey
 from amp_nova.model.topology import Topology
 
-REPAIRS_WITHIN_S = 60.0
+REPAIRS_MAX, REPAIRS_WITHIN_S = 3, 60.0
+"""One administrator's command or two are undone; what goes on after that is another program."""
 EXCLUDED_S = 300.0
 CAUSES = ("quota", "affinity", "weight", "burst")
 EXCLUDED = "somebody else keeps changing its limits: run 'amp-nova pause' before changing them"
@@ -31,13 +32,13 @@ class Backoff:
     repairs_s: tuple[float, ...] = ()
     excluded_until_s: float = 0.0
 
-    def repaired(self, now_s: float, repairs_max: int) -> "Backoff":
+    def repaired(self, now_s: float) -> "Backoff":
         """The back-off after one more repair.
 
-        More than ``repairs_max`` repairs within a minute exclude the instance for ``EXCLUDED_S``.
+        More than ``REPAIRS_MAX`` within a minute exclude the instance for ``EXCLUDED_S``.
         """
         recent = tuple(t for t in self.repairs_s if now_s - t < REPAIRS_WITHIN_S)
-        if len(recent) >= repairs_max:
+        if len(recent) >= REPAIRS_MAX:
             return Backoff((), now_s + EXCLUDED_S)
         return Backoff((*recent, now_s))
 
@@ -117,7 +118,6 @@ def compare(
     observation: Observation,
     now: Allocations,
     ips_limits: Mapping[VcpuKey, Bandwidth],
-    repairs_max: int,
 ) -> ForeignChanges:
     """Compare what is in force with what was expected, except of paused or restarted instances."""
     now_s, was = observation.time_ns / 1e9, before.in_force
@@ -143,7 +143,7 @@ def compare(
         instances[domain.resource] = domain.name
     backoffs = {r: b for r, b in before.backoffs.items() if r in incarnations}
     for resource in instances:
-        backoffs[resource] = backoffs.get(resource, Backoff()).repaired(now_s, repairs_max)
+        backoffs[resource] = backoffs.get(resource, Backoff()).repaired(now_s)
     excluded = {r: EXCLUDED for r, b in backoffs.items() if now_s < b.excluded_until_s}
     return ForeignChanges(
         *(before.expected, was, incarnations, moved, instances, counts, backoffs, excluded),

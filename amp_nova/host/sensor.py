@@ -15,7 +15,7 @@ from amp_nova.host.counters.sources import NONE, Counters
 from amp_nova.host.libvirt.domain_xml import DomainXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import OnlineTopology
-from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation, process_id
+from amp_nova.host.vcpu_threads import RUN_PATH, VcpuThread, VcpuThreads, incarnation, process_id
 from amp_nova.kernel.cgroups import mounts
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Domain, DomainReading, Observation, Sample, VcpuKey
@@ -34,7 +34,7 @@ def nothing_paused() -> Mapping[str, str]:
 class HostPaths:
     """Where libvirt's pid files and the root of ``/proc`` and ``/sys`` are."""
 
-    run_path: Path = Path("/run/libvirt/qemu")
+    run_path: Path = Path("/", RUN_PATH)
     root: Path = Path("/")
     rescan_s: float = 10.0
     """Seconds between two searches for vCPU threads that were plugged or unplugged."""

@@ -15,6 +15,8 @@ from amp_nova.kernel.threads import Thread, started
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Sample, VcpuReading
 
+RUN_PATH = "run/libvirt/qemu"
+"""Where libvirt has the pid files of its QEMU processes, below ``[topology] root``."""
 _COMM = re.compile(r"CPU (\d+)/")
 """Name of a vCPU thread, with its index, in a QEMU that libvirt started."""
 _GROUP = re.compile(r"/vcpu(\d+)$")

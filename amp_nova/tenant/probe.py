@@ -403,37 +403,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--duration", metavar="S", type=duration, default=60, help="seconds, by default 60")
     add("--json", action="store_true", help="print the report as JSON")
-    add("--save", metavar="FILE", help="also write the report as JSON, a reference for others")
-    add("--reference", metavar="FILE", help="a saved report: speed is relative to its server")
+    add("--reference", metavar="FILE", help="a report as JSON: speed is relative to its server")
 
 
 def read_reference(path: str) -> "dict[str, Any]":
-    """A report that ``--save`` wrote; raises ``ValueError``."""
+    """A report that ``--json`` printed; raises ``ValueError``."""
     try:
         document = json.loads(Path(path).read_text())
         if document["work"] == WORK and document["rounds_per_running_s"] > 0:
             return dict(document)
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    raise ValueError(f"{path} is not a report that this probe saved with --save")
+    raise ValueError(f"{path} is not a report that this probe printed with --json")
 
 
 def run(args: argparse.Namespace) -> "tuple[str, bool]":
     """The report, and whether the promise was kept; raises ``ValueError``."""
     reference = read_reference(args.reference) if args.reference else None
     try:
-        if args.save:
-            Path(args.save).touch()  # before a minute has passed
         numbers, begin_s = sorted(os.sched_getaffinity(0)), time.perf_counter() + 0.5
         with ProcessPoolExecutor(len(numbers)) as pool:
             futures = [pool.submit(in_child, n, begin_s, args.duration) for n in numbers]
             document = report([each.result() for each in futures], args.duration, reference)
-        text = json.dumps(document, indent=2)
-        if args.save:
-            Path(args.save).write_text(text + "\n")
     except (OSError, AttributeError, BrokenProcessPool) as exc:
         raise ValueError(f"the vCPUs cannot be measured: {exc}") from None
-    return text if args.json else as_text(document), document["scs_kept"]
+    text = json.dumps(document, indent=2) if args.json else as_text(document)
+    return text, document["scs_kept"]
 
 
 def main() -> int:

@@ -18,6 +18,10 @@ QUERIES_MAX = 8
 """Servers whose figures are queried at the same time."""
 QUERY_S = 2.0
 """How long Prometheus may take: an answer that is too late for one request serves the next."""
+ANSWER_S = 0.2
+"""How long a request waits: it delays a guest's start, and Nova gives up after some seconds."""
+CACHE_S = 3.0
+"""How long figures are reused: they change with each scrape, which is seldom more often."""
 ANSWER_BYTES_MAX = 4 << 20
 _PART_BYTES = 65536
 
@@ -36,7 +40,7 @@ class Prometheus:
         """Figures with their age and source; empty if there are none, or none in time."""
         answer, failure = self._answer(server, project), None
         try:
-            failure = answer.exception(self._settings.timeout_s)
+            failure = answer.exception(ANSWER_S)
         except (TimeoutError, CancelledError) as exc:
             failure = exc
         if failure and not self._failed:
@@ -52,7 +56,7 @@ class Prometheus:
         now_s, key = time.monotonic(), (server, project)
         with self._lock:
             for old, (at_s, future) in list(self._cache.items()):  # oldest first
-                if now_s - at_s < self._settings.cache_s:
+                if now_s - at_s < CACHE_S:
                     break
                 future.cancel()
                 del self._cache[old]

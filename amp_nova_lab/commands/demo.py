@@ -16,7 +16,6 @@ from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.web_server import Settings, WebServer
 from amp_nova.cmd.arguments import whole
 from amp_nova.cmd.command import Command, Screen, as_json
-from amp_nova.exceptions import ConfigInvalid
 from amp_nova_lab.commands.figure import empty, save
 from amp_nova_lab.commands.show import ACTS, TOPOLOGY, Row, Show
 from amp_nova_lab.report import rounded
@@ -38,7 +37,7 @@ class Demo(Command):
 
     _epilog = """examples:
   amp-nova demo
-  amp-nova demo --duration 120 --port 9178     and watch http://127.0.0.1:9178/ in a browser
+  amp-nova demo --duration 120
   amp-nova demo --fast --format json
 """
 
@@ -51,13 +50,6 @@ class Demo(Command):
             metavar="S",
             help="length in seconds, rounded down to a multiple of 4 (default: %(default)s)",
         )
-        parser.add_argument(
-            "--port",
-            type=whole(0, 65_535),
-            default=0,
-            metavar="P",
-            help="port of the page and the metrics (default: any)",
-        )
         parser.add_argument("-f", "--format", choices=("table", "json"), default="table")
         parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
         parser.add_argument("--plot", metavar="FILE", help="draw delivered over booked capacity")
@@ -69,7 +61,7 @@ class Demo(Command):
         exporter = Exporter(detail="vcpu")
         exporter.agent.hypervisor_up = True
         exporter.admits = HostInfo("the demo host")
-        address = _serve(exporter, args.port)
+        address = _serve(exporter)
         show = _simulate(args, exporter, address)
         verdict = show.verdict()
         if figure is not None:
@@ -79,12 +71,9 @@ class Demo(Command):
         return 0 if verdict.delivered else 1
 
 
-def _serve(exporter: Exporter, port: int) -> str:
+def _serve(exporter: Exporter) -> str:
     """Serve the page and the metrics of the host with amp-nova until the process ends; its URL."""
-    try:
-        server = WebServer(exporter.routes, Settings(ADDRESS, port)).bind()
-    except ConfigInvalid as exc:
-        raise ConfigInvalid(f"port {port} is not free: give another --port, or 0 for any") from exc
+    server = WebServer(exporter.routes, Settings(ADDRESS)).bind()
     return f"http://{ADDRESS}:{server.bind_addr[1]}/"
 
 

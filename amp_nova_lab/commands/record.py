@@ -41,15 +41,10 @@ from amp_nova_lab.recording.recorder import BUCKETS_MAX, Recorder, Recording
 if TYPE_CHECKING:
     from amp_nova.host.sensor import LibvirtSensor
 
+INTERVAL_S = 0.5
+"""Time between two readings: phases last longer, and a reading takes milliseconds."""
 UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-OF_THE_HOST = (
-    "policy",
-    "policy_parameter",
-    "booking",
-    "state_path",
-    "libvirt_uri",
-    "libvirt_run_path",
-)
+OF_THE_HOST = ("policy", "policy_parameter", "booking", "state_path", "libvirt_uri")
 """Options of ``[agent]`` that a scenario gives elsewhere, or that are paths of the host."""
 
 
@@ -75,7 +70,7 @@ class Record(Command):
 
     _epilog = """examples:
   amp-nova record --duration 10m -o host.yaml
-  amp-nova record --duration 1h --interval 1 -o host.yaml; amp-nova whatif host.yaml --policy hsp
+  amp-nova record --duration 1h -o host.yaml; amp-nova whatif host.yaml --policy hsp
 
 It changes nothing, and may run beside the agent, which knows the speedups best. Ctrl-C ends it
 early and writes what was recorded so far.
@@ -92,24 +87,12 @@ early and writes what was recorded so far.
             help="such as 90s, 10m, 1h",
         )
         add("-o", "--output", required=True, metavar="FILE", help="the scenario file")
-        add(
-            "--interval",
-            type=_time(0.05, "60s"),
-            default=0.5,
-            metavar="S",
-            help="time between two readings; default: %(default)s s",
-        )
         add("--force", action="store_true", help="replace FILE if it exists")
         add_config_file(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Record and write; ``AnswerIsNo`` if no instance ran, ``AmpError`` for invalid input."""
         args = parsed_args
-        if args.interval * 2 > args.duration:
-            raise ConfigInvalid(
-                f"--interval {args.interval:g} allows fewer than two readings in"
-                f" {args.duration:g} s: give a shorter one"
-            )
         conf = options.load(files=args.config_file)
         with _target(args.output, force=args.force) as target:
             sensor, before = _sensor(conf), idleness.ticks(conf.topology.root)
@@ -167,7 +150,7 @@ def _record(
     shared = shared_pcpus(conf.nova.cpu_shared_set)
     observation = _observe(sensor, shared)
     machine.check(observation.topology)
-    bucket_s = max(args.interval, args.duration / BUCKETS_MAX)
+    bucket_s = max(INTERVAL_S, args.duration / BUCKETS_MAX)
     recorder = Recorder(read_settings(conf).profiles, bucket_s)
     began_s = time.monotonic()
     due_s = began_s
@@ -175,7 +158,7 @@ def _record(
     with wake.signals():  # Ctrl-C and SIGTERM end it early
         recorder.add(observation)
         while not wake.stopping and due_s - began_s < args.duration:
-            due_s = min(max(due_s + args.interval, time.monotonic()), began_s + args.duration)
+            due_s = min(max(due_s + INTERVAL_S, time.monotonic()), began_s + args.duration)
             wake.wait(max(0.0, due_s - time.monotonic()))
             with contextlib.suppress(HypervisorUnavailable):  # a gap
                 recorder.add(_observe(sensor, shared))

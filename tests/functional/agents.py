@@ -21,14 +21,12 @@ from amp_nova.wire.host_report import Origin
 from tests.support import hosts
 
 
-def options(**reports):
+def options():
     """An agent's configuration, on the bus that Nova's fixtures use."""
     conf = cfg.ConfigOpts()
     agent_conf.register_opts(conf)
     conf([], project="amp-nova", default_config_files=[], default_config_dirs=[])
-    settings = {"interval_s": 3600.0, "answer_spread_s": 0.0, **reports}
-    for name, value in settings.items():
-        conf.set_override(name, value, "reports")
+    conf.set_override("interval_s", 3600.0, "reports")
     return conf
 
 
@@ -58,7 +56,7 @@ class Agent:
         self.loop = Loop(self.host, self.host, Settings(Terms(reserve_ratio)))
         self.info = HostInfo(compute.host, bookable, reserve_ratio)
         bus = MessageBus(nova.rpc.TRANSPORT, compute.host)
-        self.publisher = Publisher(options().reports, compute.host, bus)
+        self.publisher = Publisher(options().reports, compute.host, bus, answer_spread_s=0.0)
         self.last = None
         """The record of the last control cycle."""
 

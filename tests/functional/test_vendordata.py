@@ -43,6 +43,11 @@ CONF = nova.conf.CONF
 AUTH = "vendordata_dynamic_auth"
 PASSWORD = loading.get_auth_plugin_conf_options("password")
 ROOT = Path(__file__).parents[2]
+CODE = """import sys
+from amp_nova.tenant import prometheus, server
+prometheus.ANSWER_S = 3.0
+sys.exit(server.main(sys.argv[1:]))"""
+"""The program, on a machine that is busy with other tests and slower than 200 ms."""
 USERS = {
     "nova": ("service-project", ["admin", "service"]),
     "owner": (PROJECT, ["member", "reader"]),
@@ -77,10 +82,9 @@ def served(folder, keystone, prometheus):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # A machine that is busy with other tests is slower than 200 ms.
-    file = configuration(folder / "conf", keystone, prometheus, port=port, timeout_s=3)
-    command = [sys.executable, "-W", "ignore", "-m", "amp_nova.tenant.server"]
-    with subprocess.Popen([*command, "--config-file", file], cwd=ROOT) as process:
+    file = configuration(folder / "conf", keystone, prometheus, port=port)
+    command = [sys.executable, "-W", "ignore", "-c", CODE, "--config-file", file]
+    with subprocess.Popen(command, cwd=ROOT) as process:
         try:
             url = f"http://127.0.0.1:{port}"
             deadline = time.monotonic() + 60
@@ -199,16 +203,15 @@ class MetadataTest(CloudTestCase):
 
 
 @pytest.fixture
-def filtered(tmp_path):
+def filtered(tmp_path, monkeypatch):
     """The application as it is deployed, and tokens without Keystone (keystonemiddleware's own)."""
+    monkeypatch.setattr("amp_nova.tenant.prometheus.ANSWER_S", 3.0)
     prometheus, tokens = FakePrometheus(), AuthTokenFixture()
     with prometheus.serving() as source, tenant.nova() as nova_url, tokens:
         keystone = FakeKeystone(USERS, nova_url)
         for user in USERS:
             tokens.add_token(keystone.tokens[keystone.token(user)], user)
-        file = configuration(
-            tmp_path / "conf", "http://127.0.0.1:9", source, cache_s=60, timeout_s=3
-        )
+        file = configuration(tmp_path / "conf", "http://127.0.0.1:9", source)
         yield SimpleNamespace(application=configured([file])[1], prometheus=prometheus)
 
 
@@ -250,7 +253,6 @@ def test_no_forged_request_passes_the_real_filter(filtered):
             "[vendordata]\nprometheus_url = here",
             "[vendordata] prometheus_url = here is not allowed",
         ),
-        ("[vendordata]\ntimeout_s = 60", "[vendordata] timeout_s = 60 is not allowed"),
         ("[vendordata]\nrole =", "[vendordata] role =  is not allowed"),
         ("[vendordata]\naddress = 192.0.2.1", "192.0.2.1"),
     ],

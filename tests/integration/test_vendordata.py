@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from amp_nova.tenant import prometheus
 from amp_nova.tenant.prometheus import Prometheus
 from tests.integration.test_dashboards import scraping
 from tests.support import agents_served
@@ -22,7 +23,9 @@ def source(tmp_path_factory):
         with scraping(tmp_path_factory) as server:
             time.sleep(SCRAPED_S)
             # A machine that is busy with other tests is slower than 200 ms.
-            made = Prometheus(settings(server.address, timeout_s=3.0, cache_s=0.1))
+            patch.setattr(prometheus, "ANSWER_S", 3.0)
+            patch.setattr(prometheus, "CACHE_S", 0.1)
+            made = Prometheus(settings(server.address))
             until(lambda: made.figures("db", PROJECT), 15, "figures")
             made.server, made.agents = server, server.agents
             yield made

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from amp_nova.guard import lease
+from amp_nova.host.vcpu_threads import RUN_PATH
 from tests.support.fakehost import nova_xml, resource
 from tests.support.lab import FAST, SLOW, Agent, until
 
@@ -118,13 +119,15 @@ class StandHost(Agent):
     """
 
     def __init__(self, folder: Path, more: str = "") -> None:
-        run = folder / "run"
+        self.root = folder / "root"
         super().__init__(
             folder,
-            more=f"libvirt_uri = test://{folder}/node.xml\nlibvirt_run_path = {run}\n"
-            f"cycle_s = 0.1\nlease_s = 1.0\n{more}",
+            more=f"libvirt_uri = test://{folder}/node.xml\n"
+            f"cycle_s = 0.1\nlease_s = 1.0\n{more}\n[topology]\nroot = {self.root}\n",
         )
-        run.mkdir()
+        (self.root / RUN_PATH).mkdir(parents=True)
+        for real in ("proc", "sys"):
+            (self.root / real).symlink_to(f"/{real}")
         self.booked = Stand("booked", {"amp:pref_core": "0.5"})
         self.typed = Stand("typed", {"amp:pref_core": "0.4", "amp:core_type": "fast"})
         self.victim = Stand("victim")
@@ -141,7 +144,7 @@ class StandHost(Agent):
 
     def tell(self, stand: Stand) -> None:
         """Write the file in which libvirt tells of a domain's process."""
-        (self.config.parent / "run" / f"{stand.name}.pid").write_text(f"{stand.process.pid}")
+        (self.root / RUN_PATH / f"{stand.name}.pid").write_text(f"{stand.process.pid}")
 
     def resources(self) -> list[str]:
         """The domains by UUID."""

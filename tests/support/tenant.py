@@ -121,8 +121,8 @@ def reply(handler, body, status=200, **headers):
 
 
 def settings(url="http://127.0.0.1:9", **changed):
-    """The options ``[vendordata]``, but for a machine that is busy with other tests."""
-    values = {"prometheus_url": url, "timeout_s": 5.0, "cache_s": 3.0, "role": "service"}
+    """The options ``[vendordata]``."""
+    values = {"prometheus_url": url, "role": "service"}
     return SimpleNamespace(**{**values, **changed})
 
 

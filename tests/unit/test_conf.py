@@ -32,7 +32,7 @@ def load(tmp_path):
         ("[agent] cycle_s = nan", "give a finite number"),
         ("[agent] cycle_s =", "it is empty"),
         ("[agent] affinity = narrow", "Valid values are [core_type, pcpu], but found 'narrow'"),
-        ("[agent] drift_repairs_max = 1.5", "invalid literal for int() with base 10: '1.5'"),
+        ("[exporter] port = 1.5", "invalid literal for int() with base 10: '1.5'"),
         ("[agent] state_path = here", "Value 'here' doesn't match regex '^/'"),
         ("[exporter] enabled = 2", "Unexpected boolean value '2'"),
         ("[exporter] address = a b", "a b is not a valid host address"),

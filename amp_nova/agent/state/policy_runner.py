@@ -32,7 +32,7 @@ with whole intervals the policy would sometimes be asked a cycle too late."""
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """How policies are run; ``seed``: for policies that decide at random."""
+    """How policies are run; ``interval_s``: as in kwon2011; ``seed``: for random decisions."""
 
     interval_s: float = 2.5
     seed: int = 0

@@ -16,6 +16,8 @@ from amp_nova.host.libvirt.domain_xml import DomainXml, Fallback, parse
 from amp_nova.model.observation import Domain
 
 LOG = logging.getLogger(__name__)
+ANSWER_S = 5.0
+"""How long libvirt may take to answer: a longer wait would only delay the cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Hypervisor:
         self,
         uri: str,
         fallbacks: Sequence[Fallback] = (),
-        timeout_s: float = 5.0,
+        timeout_s: float = ANSWER_S,
         resync_s: float = 10.0,
         wake: Callable[[], None] = lambda: None,
         wanted: Callable[[str], bool] = lambda _name: True,

@@ -7,6 +7,7 @@ import pytest
 from amp_nova.agent.cycle import STAGES
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.operator import status
+from amp_nova.control import foreign_changes
 from amp_nova.control.context import Terms
 from tests.support import hosts
 from tests.support.hosts import FakeHost, state
@@ -159,9 +160,10 @@ class TestForeignChanges:
         assert vcpu(report).entitlement.note is None
         assert report.totals.drift == {"quota": 4}
 
-    def test_moved_away_and_let_go(self, host):
+    def test_moved_away_and_let_go(self, host, monkeypatch):
         """Where it is excluded, it reports the core type that the vCPU is on by now."""
-        agent = loop(host, drift_repairs_max=0)
+        monkeypatch.setattr(foreign_changes, "REPAIRS_MAX", 0)
+        agent = loop(host)
         cycles(agent, host)
         host.vcpu("vm").pcpus = frozenset({2})
 

@@ -47,13 +47,12 @@ def test_bad_booking_line_is_one_sentence(line, reason):
 
 def test_settings_are_the_configured_ones(setup):
     """What an operator configures reaches the loop."""
-    conf = setup.conf(reserve_ratio=0.1, affinity="pcpu", drift_repairs_max=7, cycle_s=0.5)
+    conf = setup.conf(reserve_ratio=0.1, affinity="pcpu", cycle_s=0.5)
 
     found = settings.read(conf, dry_run=True)
 
     assert (found.terms.reserve_ratio, found.terms.one_pcpu) == (0.1, True)
-    assert (found.drift_repairs_max, found.dry_run) == (7, True)
-    assert found.terms.cycle_s == 0.5
+    assert (found.terms.cycle_s, found.dry_run) == (0.5, True)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +94,6 @@ def test_the_libvirt_writer_decides_by_what_libvirt_can(setup):
 
     assert (found.terms.one_limit, found.ips.sp_s) == (True, 0.5)
     assert wiring.make_writer(conf, setup.node.sensor).in_definition
-    conf.set_override("sp_s", 0.2, "agent")
-    assert settings.read(conf).ips.sp_s == 0.2
     conf = setup.conf()
     assert settings.read(conf).ips.sp_s == 0.1
     assert not wiring.make_writer(conf, setup.node.sensor).in_definition

@@ -207,7 +207,7 @@ def test_real_libvirt_binding_is_driven_once(config, machine, tmp_path):
     those are warnings on standard error. The log goes to the file that is named.
     """
     log = tmp_path / "agent.log"
-    path = own(config, machine, f"[DEFAULT]\nlog_file = {log}", libvirt_run_path=machine)
+    path = own(config, machine, f"[DEFAULT]\nlog_file = {log}")
 
     status, out, err = real("--config-file", path, "--once", "--debug")
 

@@ -32,7 +32,6 @@ class Agent:
         agent = {
             "state_path": self.folder / "state",
             "libvirt_uri": "test:///default",
-            "libvirt_run_path": self.folder,
             "cycle_s": 0.1,
             **agent,
         }
@@ -209,8 +208,11 @@ def test_a_libvirtd_that_hangs_leaves_the_agent_alive(agent):
         hung.bind(str(path))
         hung.listen()
         uri = f"qemu+unix:///system?socket={path}"
-        agent.configure(libvirt_uri=uri, libvirt_timeout_s=0.5)
-        agent.start()
+        agent.configure(libvirt_uri=uri)
+        agent.start(
+            "from functools import partial\nfrom amp_nova.agent import wiring\n"
+            "wiring.Hypervisor = partial(wiring.Hypervisor, timeout_s=0.5)\n" + CODE
+        )
         agent.until_notified("WATCHDOG=1", "STATUS=waiting for libvirt")
         assert "libvirt did not answer within 0.5 s" in agent.log
         assert agent.stop() == 0

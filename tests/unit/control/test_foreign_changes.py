@@ -33,7 +33,7 @@ def now_at(pcpus, bandwidth=None, allowed=(0, 1, 2)):
 
 
 class Watch:
-    """The state that the loop carries from cycle to cycle, with three repairs a minute."""
+    """The state that the loop carries from cycle to cycle."""
 
     def __init__(self):
         self.state = ForeignChanges()
@@ -43,7 +43,7 @@ class Watch:
         self.state = foreign_changes.expect(self.state, wanted, allocations(seen), ())
 
     def compare(self, seen):
-        self.state = foreign_changes.compare(self.state, seen, allocations(seen), {}, 3)
+        self.state = foreign_changes.compare(self.state, seen, allocations(seen), {})
 
 
 @pytest.fixture

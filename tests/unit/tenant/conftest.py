@@ -2,12 +2,17 @@
 
 import pytest
 
+from amp_nova.tenant import prometheus
 from tests.support.tenant import FakePrometheus
 
 
 @pytest.fixture
-def fake():
-    """A fake Prometheus with the series of one busy server; ``url`` is its address."""
+def fake(monkeypatch):
+    """A fake Prometheus with the series of one busy server; ``url`` is its address.
+
+    It has time: the machine is busy with other tests.
+    """
+    monkeypatch.setattr(prometheus, "ANSWER_S", 5.0)
     made = FakePrometheus()
     with made.serving() as made.url:
         yield made

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from amp_nova.tenant import prometheus
 from amp_nova.tenant.application import BODY_BYTES_MAX, Application
 from amp_nova.tenant.prometheus import Prometheus
 from tests.support.tenant import (
@@ -194,9 +195,10 @@ def test_there_is_nothing_else(service, method, path):
     assert call(service, method, path, HTTP_X_AUTH_TOKEN="nova") == (404, {})
 
 
-def test_no_forged_request_gives_anything_about_another_project(fake, caplog):
+def test_no_forged_request_gives_anything_about_another_project(fake, caplog, monkeypatch):
     """10,000 of them, through everything but the filter: not a figure, and no second query."""
-    random_, asked = random.Random(31), Prometheus(settings(fake.url, cache_s=60.0))
+    monkeypatch.setattr(prometheus, "CACHE_S", 60.0)
+    random_, asked = random.Random(31), Prometheus(settings(fake.url))
     statuses = set()
     with nova() as url:
         service = Filter(Application(conf(), asked.figures), url)

@@ -19,8 +19,8 @@ LATE_S = 1.0
 RIGHT = json.dumps({"data": {"result": half()}}).encode()
 
 
-def source(fake, **changed):
-    return Prometheus(settings(fake.url, **changed))
+def source(fake):
+    return Prometheus(settings(fake.url))
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,10 @@ def test_figures_say_how_old_they_are_and_where_they_come_from(fake, before_s, s
     assert "measured_s" not in known
 
 
-def test_figures_are_reused_and_their_age_grows(fake):
-    """Two queries, whoever asks, until ``cache_s`` is over."""
-    asked = source(fake, cache_s=0.5)
+def test_figures_are_reused_and_their_age_grows(fake, monkeypatch):
+    """Two queries, whoever asks, until ``CACHE_S`` is over."""
+    monkeypatch.setattr(prometheus, "CACHE_S", 0.5)
+    asked = source(fake)
     first = asked.figures(SERVER, PROJECT)
     time.sleep(0.2)
     second = asked.figures(SERVER, PROJECT)
@@ -76,9 +77,11 @@ def slow(handler):
     reply(handler, RIGHT)
 
 
-def test_a_late_answer_is_empty_and_serves_the_next_request(fake):
+def test_a_late_answer_is_empty_and_serves_the_next_request(fake, monkeypatch):
     """Nobody waits longer than 200 ms."""
-    fake.respond, asked = slow, source(fake, timeout_s=IN_TIME_S, cache_s=60.0)
+    monkeypatch.setattr(prometheus, "ANSWER_S", IN_TIME_S)
+    monkeypatch.setattr(prometheus, "CACHE_S", 60.0)
+    fake.respond, asked = slow, source(fake)
 
     started = time.monotonic()
     assert asked.figures(SERVER, PROJECT) == {}
@@ -139,7 +142,9 @@ BAD = {
 def test_whatever_goes_wrong_the_answer_is_empty_and_in_time(fake, monkeypatch, bad):
     """And the next one is right as soon as Prometheus is."""
     monkeypatch.setattr(prometheus, "ANSWER_BYTES_MAX", 1 << 20)
-    fake.respond, asked = BAD[bad], source(fake, timeout_s=IN_TIME_S, cache_s=0.1)
+    monkeypatch.setattr(prometheus, "ANSWER_S", IN_TIME_S)
+    monkeypatch.setattr(prometheus, "CACHE_S", 0.1)
+    fake.respond, asked = BAD[bad], source(fake)
 
     started = time.monotonic()
     assert asked.figures(SERVER, PROJECT) == {}
@@ -170,9 +175,10 @@ def test_the_log_shows_no_password(fake, caplog):
     assert "secret" not in caplog.text
 
 
-def test_what_is_not_asked_for_any_more_is_forgotten(fake):
+def test_what_is_not_asked_for_any_more_is_forgotten(fake, monkeypatch):
     """However many servers there are."""
-    asked = source(fake, cache_s=0.1)
+    monkeypatch.setattr(prometheus, "CACHE_S", 0.1)
+    asked = source(fake)
     for number in range(20):
         asked.figures(SERVER, f"project-{number}")
     time.sleep(0.1)
@@ -184,7 +190,9 @@ def test_what_is_not_asked_for_any_more_is_forgotten(fake):
 def test_what_nobody_waits_for_is_not_asked_any_more(fake, monkeypatch):
     """A slow Prometheus is not kept busy with a backlog."""
     monkeypatch.setattr(prometheus, "QUERIES_MAX", 1)
-    fake.respond, asked = slow, source(fake, cache_s=0.1, timeout_s=0.01)
+    monkeypatch.setattr(prometheus, "CACHE_S", 0.1)
+    monkeypatch.setattr(prometheus, "ANSWER_S", 0.01)
+    fake.respond, asked = slow, source(fake)
     for number in range(20):
         asked.figures(SERVER, f"project-{number}")
     time.sleep(0.2)

@@ -65,8 +65,8 @@ def bus():
 def publisher(bus, monkeypatch):
     monkeypatch.setattr(host_reports, "GAP_LEAST_S", 0.01)
     monkeypatch.setattr(threads, "BACK_OFF_S", 0.01)
-    options = types.SimpleNamespace(interval_s=3600.0, answer_spread_s=0.0)
-    made = Publisher(options, "host1", bus)
+    options = types.SimpleNamespace(interval_s=3600.0)
+    made = Publisher(options, "host1", bus, answer_spread_s=0.0)
     made.start()
     yield made
     made.stop()

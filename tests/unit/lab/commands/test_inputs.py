@@ -37,7 +37,7 @@ def simulate(tmp_path, amp_nova):
         "reserve_ratio: 0.1",
         "affinity: pcpu",
         "libvirt_uri: test:///default",
-        "sp_s: null",
+        "cycle_s: null",
     ],
 )
 def test_every_option_is_accepted(simulate, option):

@@ -180,8 +180,6 @@ def test_no_instance_is_no_recording(setup, tmp_path):
     [
         (["--duration", "soon"], "'soon' is not a time"),
         (["--duration", "1s"], "'1s' is not a time from 2 s to 31d"),
-        (["--duration", "5s", "--interval", "0"], "'0' is not a time from 0.05 s to 60s"),
-        (["--duration", "5s", "--interval", "4"], "allows fewer than two readings"),
         (["--duration", "5s", "-o", "/nonexistent/host.yaml"], "cannot be written"),
         (["--duration", "5s", "-o", "/"], "--force"),
         (["--duration", "5s", "-o", "/", "--force"], "it is a directory"),
