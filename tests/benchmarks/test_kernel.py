@@ -2,7 +2,7 @@
 
 Each guest is a cgroup with a cgroup for each vCPU, as libvirt makes them, and each vCPU a process
 that always works. ``AMP_NOVA_SECONDS=10 python -m pytest tests/benchmarks/test_kernel.py`` prints
-the table of ``doc/source/user/simulator.rst``.
+longer runs.
 """
 
 import os

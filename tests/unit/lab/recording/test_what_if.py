@@ -1,7 +1,7 @@
 """How often the truth is in the interval of an answer, on simulated hosts.
 
 One case by default; ``AMP_NOVA_CASES=24 pytest tests/unit/lab/recording/test_what_if.py`` shows
-the figure of ``doc/source/admin/roll-out.rst``.
+it on more.
 """
 
 import os
