@@ -48,11 +48,11 @@ def test_rules_are_valid(name):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("more", ["", r', host="\1", rack="rack-of-\1", region="north"'])
-def test_alerts_fire_when_they_should_and_only_then(tmp_path, more):
-    """Every case of every file, also if an operator's targets have more labels."""
+def test_alerts_fire_when_they_should_and_only_then(tmp_path):
+    """Every case of every file, although every other target has more labels."""
+    more = r', host="\1", rack="rack-of-\1", region="north"'
     for path in PROMETHEUS.glob("*.yaml"):
-        text = re.sub(r'instance="(c\d+):9178"', rf"\g<0>{more}", path.read_text())
+        text = re.sub(r'instance="(c\d*[13579]):9178"', rf"\g<0>{more}", path.read_text())
         (tmp_path / path.name).write_text(text)
     files = sorted(path.name for path in tmp_path.glob("tests*.yaml"))
     done = promtool("test", "rules", *files, cwd=tmp_path)
