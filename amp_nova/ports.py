@@ -5,7 +5,7 @@ from typing import Protocol
 
 from amp_nova.model.allocation import Changes, Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import Observation, Sample, VcpuKey
+from amp_nova.model.observation import Observation, VcpuKey, VcpuSample
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.io_overlap import IoReading
 
@@ -17,7 +17,7 @@ class Sensor(Protocol):
         """Read everything once; raises ``HypervisorUnavailable`` if nothing can be read."""
         ...
 
-    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
+    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, VcpuSample]:
         """Read the counters of these vCPUs now, except of any that is gone or not counted."""
         ...
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from operator import sub
 
 from amp_nova.model.cpu_weight import DEFAULT
-from amp_nova_lab.guest import Share, SimVcpu
+from amp_nova_lab.guest import RunningShare, SimVcpu
 
 EPSILON = 1e-9
 
@@ -117,7 +117,7 @@ class Cores:
             self.sleep(vcpu)
             self.wake(vcpu)
 
-    def reschedule(self) -> dict[SimVcpu, Share]:
+    def reschedule(self) -> dict[SimVcpu, RunningShare]:
         """Balance the load and divide the pCPUs; returns every share that may have changed."""
         if not self._dirty:
             return {}
@@ -134,14 +134,14 @@ class Cores:
         self._elsewhere = set(cores)
         return {v: self._share(v, cores.get(v)) for v in sorted(affected, key=lambda v: v.order)}
 
-    def _share(self, vcpu: SimVcpu, cores: dict[int, float] | None) -> Share:
+    def _share(self, vcpu: SimVcpu, cores: dict[int, float] | None) -> RunningShare:
         own, throttled_ratio = self._own[vcpu]
         assert vcpu.pcpu is not None
         if cores is None:
-            return Share({vcpu.pcpu: own}, max(0.0, throttled_ratio))
+            return RunningShare({vcpu.pcpu: own}, max(0.0, throttled_ratio))
         total = sum(cores.values())
         limited = total >= vcpu.limit_cores - EPSILON
-        return Share(cores, max(0.0, 1.0 - total) if limited else 0.0)
+        return RunningShare(cores, max(0.0, 1.0 - total) if limited else 0.0)
 
     def _enqueue(self, vcpu: SimVcpu, pcpu: int) -> None:
         place(vcpu, pcpu, self._llc)

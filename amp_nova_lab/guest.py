@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from amp_nova.model import cpu_weight
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import Counts, Domain, Sample, VcpuReading
+from amp_nova.model.observation import Counts, Domain, VcpuReading, VcpuSample
 from amp_nova.model.topology import Topology
 from amp_nova_lab.counters import CounterModel, Counting, Rates
 from amp_nova_lab.scenarios.scenario import Guest
@@ -27,7 +27,7 @@ class Moves:
 
 
 @dataclass(slots=True)
-class Share:
+class RunningShare:
     """What a vCPU gets: its share of each pCPU, and the share of time it is throttled."""
 
     cores: dict[int, float]
@@ -63,7 +63,7 @@ class Meter:
 
 
 @dataclass(slots=True)
-class Counters:
+class VcpuCounters:
     """Cumulative counters, valid at ``since_s``, and the rates at which they grow from there."""
 
     run_s: list[float]
@@ -93,7 +93,7 @@ class Program(Protocol):
 
 
 @dataclass(slots=True)
-class Work:
+class GuestWork:
     """What a vCPU does, and how far it is, in seconds alone on the slowest core type."""
 
     behaviour: "Behaviour"
@@ -147,8 +147,8 @@ class SimVcpu:
         self.limit_cores = 1.0
         self.moves = Moves()
         types = len(behaviour.rates)
-        self.counters = Counters([0.0] * types, guest.started_s)
-        self.work = Work(behaviour, [0.0] * types)
+        self.counters = VcpuCounters([0.0] * types, guest.started_s)
+        self.work = GuestWork(behaviour, [0.0] * types)
 
     @property
     def weight(self) -> float:
@@ -203,7 +203,7 @@ class SimVcpu:
         if work.waits_until_s is None:
             work.progress_ref_s += speed * passed * progressing
 
-    def take(self, share: Share, rates: tuple[Rate, ...]) -> None:
+    def take(self, share: RunningShare, rates: tuple[Rate, ...]) -> None:
         """Run with another share from now on, at these ``rates``."""
         self.counters.rates = rates
         self.counters.throttled_ratio = share.throttled_ratio
@@ -230,11 +230,11 @@ class SimVcpu:
             counts,
         )
 
-    def sample(self, now_s: float) -> Sample:
+    def sample(self, now_s: float) -> VcpuSample:
         """Its counters as the fast loop reads them."""
         counters = self.counters
         ran_ns, waited_ns = round(sum(counters.run_s) * 1e9), round(counters.wait_s * 1e9)
-        return Sample(round(now_s * 1e9), ran_ns, waited_ns, round(counters.instructions))
+        return VcpuSample(round(now_s * 1e9), ran_ns, waited_ns, round(counters.instructions))
 
     def meter(self) -> Meter:
         """Its counters as the result needs them."""

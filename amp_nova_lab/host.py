@@ -12,11 +12,11 @@ from amp_nova.hardware.effective_speed import alone_shares
 from amp_nova.model import allocation
 from amp_nova.model.allocation import NOTHING_DONE, Change, Changes, Failure
 from amp_nova.model.bandwidth import Bandwidth, Step
-from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey
+from amp_nova.model.observation import DomainReading, Observation, VcpuKey, VcpuSample
 from amp_nova.model.topology import PCpu, Topology
 from amp_nova_lab.cores import Cores, PreferFast
 from amp_nova_lab.counters import Counting
-from amp_nova_lab.guest import Meter, Share, SimGuest, SimVcpu
+from amp_nova_lab.guest import Meter, RunningShare, SimGuest, SimVcpu
 from amp_nova_lab.programs import latencies_s
 from amp_nova_lab.scenarios.hosts import Machine
 from amp_nova_lab.scenarios.scenario import Guest
@@ -26,7 +26,7 @@ NOTHING_MORE = Machine()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GuestOutcome:
     """What one guest achieved. Speeds are means over its vCPUs, relative to the slowest core type.
 
     ``speed``: while it had work; ``alone``: without other guests; ``alone_slowest``: with a core of
@@ -147,7 +147,7 @@ class SimHost:
                     self._notify(vcpu)
         return NOTHING_DONE
 
-    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
+    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, VcpuSample]:
         """Counters of these vCPUs now; those that are gone or not counted are left out."""
         samples = {}
         for key in keys:
@@ -182,12 +182,12 @@ class SimHost:
             vcpu.accrue(self.now_s)
         return tuple(v.meter() for v in guest.vcpus)
 
-    def outcome(self, name: str) -> Outcome:
+    def outcome(self, name: str) -> GuestOutcome:
         """What a guest achieved so far."""
         guest = self._guests[name]
         meters = self.meters(name)
         alone_slowest, alone = alone_speeds(guest, self.topology, self._seed, self.now_s)
-        return Outcome(
+        return GuestOutcome(
             speed=guest.speed(self.now_s),
             alone=alone,
             alone_slowest=alone_slowest,
@@ -253,10 +253,10 @@ class TakingTurns:
     def changed(self, vcpu: SimVcpu) -> None:
         """Nothing to do: affinities, limits and weights have no effect here."""
 
-    def reschedule(self) -> dict[SimVcpu, Share]:
+    def reschedule(self) -> dict[SimVcpu, RunningShare]:
         """The same share for every vCPU; one pCPU stands for all of its core type."""
         if not self._running:
             return {}
         shares = alone_shares(self._pcpus, len(self._running))
         cores = {at: share for at, share in enumerate(shares) if share > 0.0}
-        return {vcpu: Share(cores, 0.0) for vcpu in self._running}
+        return {vcpu: RunningShare(cores, 0.0) for vcpu in self._running}

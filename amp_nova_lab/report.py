@@ -15,7 +15,7 @@ from amp_nova.model.observation import Usage
 from amp_nova.model.topology import Topology
 from amp_nova_lab.counters import REFERENCE_IPS, reference_ips
 from amp_nova_lab.guest import Meter
-from amp_nova_lab.host import Outcome, SimHost
+from amp_nova_lab.host import GuestOutcome, SimHost
 from amp_nova_lab.programs import percentile
 from amp_nova_lab.scenarios.scenario import Guest, Scenario
 
@@ -180,7 +180,9 @@ def of_run(
     )
 
 
-def _of_guest(scenario: Scenario, guest: Guest, outcome: Outcome, delivered: Delivered) -> VmResult:
+def _of_guest(
+    scenario: Scenario, guest: Guest, outcome: GuestOutcome, delivered: Delivered
+) -> VmResult:
     run_s = sum(sum(m.run_s) for m in outcome.meters)
     fast_s = sum(m.run_s[-1] for m in outcome.meters)
     usual: dict[str, Any] = {

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.plugins import read_policy
 from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
@@ -16,7 +16,7 @@ TOGETHER_S = 1e-9
 
 
 def moments(
-    duration_s: float, settings: Settings, tick_s: float | None = None
+    duration_s: float, settings: LoopSettings, tick_s: float | None = None
 ) -> Iterator[tuple[float, set[str]]]:
     """Times in order, each with what is due then: ``cycle``, ``window`` and ``tick``.
 
@@ -48,7 +48,7 @@ def _tick_s(loop: Loop, scenario: Scenario) -> float | None:
     return loop.fast.tick_s if counts else None
 
 
-def _settings(scenario: Scenario) -> Settings:
+def _settings(scenario: Scenario) -> LoopSettings:
     """The loop's settings for a scenario."""
     agent = scenario.agent
     return replace(
@@ -59,7 +59,7 @@ def _settings(scenario: Scenario) -> Settings:
     )
 
 
-def _begun(scenario: Scenario, settings: Settings, policy: Policy) -> tuple[SimHost, Loop]:
+def _begun(scenario: Scenario, settings: LoopSettings, policy: Policy) -> tuple[SimHost, Loop]:
     """The host of a scenario and the loop that controls it, at time 0."""
     host = SimHost(
         scenario.topology,

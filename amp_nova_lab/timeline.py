@@ -16,7 +16,7 @@ from typing import Protocol
 
 from amp_nova.hardware.effective_speed import kept_ratio, slowing_siblings
 from amp_nova.model.topology import CoreType, Topology
-from amp_nova_lab.guest import Behaviour, Program, Rate, Share, SimGuest, SimVcpu, Work
+from amp_nova_lab.guest import Behaviour, GuestWork, Program, Rate, RunningShare, SimGuest, SimVcpu
 from amp_nova_lab.programs import GOVERNOR_S, Spread, begin
 from amp_nova_lab.scenarios.hosts import Clocks
 
@@ -54,7 +54,7 @@ class PCpuSpeeds:
                     due[at] = at_s + phase.for_s, number + 1
             yield now_s, changed
 
-    def meet(self, shares: Iterable[Share]) -> None:
+    def meet(self, shares: Iterable[RunningShare]) -> None:
         """Take note of what runs where from now on."""
         self._busy = {}
         for share in shares:
@@ -105,7 +105,7 @@ class HostScheduler(Protocol):
     def changed(self, vcpu: SimVcpu) -> None:
         """A runnable vCPU has a new affinity, limit or class."""
 
-    def reschedule(self) -> Mapping[SimVcpu, Share]:
+    def reschedule(self) -> Mapping[SimVcpu, RunningShare]:
         """Decide; returns every share that may have changed."""
         ...
 
@@ -118,7 +118,7 @@ class Timeline:
         self.scheduler = scheduler
         self._speeds = speeds
         self._clock_changes = speeds.clock_changes()
-        self._shares: dict[SimVcpu, Share] = {}
+        self._shares: dict[SimVcpu, RunningShare] = {}
         """The shares of all runnable vCPUs; kept only if speeds vary."""
         self._events: list[tuple[float, int, int, int, What]] = []
         self._stale: dict[SimVcpu, None] = {}
@@ -167,7 +167,7 @@ class Timeline:
         while self._events and self._events[0][0] <= until_s:
             *_, version, what = self._events[0]
             latest = what.work if isinstance(what, SimVcpu) else what
-            if not isinstance(latest, Work | Behaviour) or version == latest.version:
+            if not isinstance(latest, GuestWork | Behaviour) or version == latest.version:
                 return True
             heapq.heappop(self._events)
         return False

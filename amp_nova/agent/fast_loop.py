@@ -14,7 +14,7 @@ from amp_nova.control import ips_controller
 from amp_nova.control.ips_controller import IpsState, IpsTerms, Work
 from amp_nova.model.allocation import Failure
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import Sample, VcpuKey
+from amp_nova.model.observation import VcpuKey, VcpuSample
 from amp_nova.ports import Actuator, Sensor
 
 GAP_MAX_NS = 1_000_000_000
@@ -77,19 +77,19 @@ class _Vcpu:
 
     target: Target
     state: IpsState
-    since: Sample | None = None
-    last: Sample | None = None
+    since: VcpuSample | None = None
+    last: VcpuSample | None = None
     tick: int = 0
     alert_ns: float = 0.0
 
-    def begin(self, sample: Sample | None) -> None:
+    def begin(self, sample: VcpuSample | None) -> None:
         """Start with this sample, and discard earlier ones."""
         self.since = self.last = sample
         if sample is not None:
             self.alert_ns = max(self.alert_ns, sample.time_ns + ALERT_FIRST_S * 1e9)
 
 
-def _work(before: Sample | None, after: Sample | None) -> Work | None:
+def _work(before: VcpuSample | None, after: VcpuSample | None) -> Work | None:
     """The difference between two samples.
 
     ``None`` if one is missing, a counter or clock went back, or too much time has passed.
@@ -177,7 +177,7 @@ class FastLoop:
         }
         return self._write(new_limits, limits)
 
-    def _add(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
+    def _add(self, vcpu: _Vcpu, sample: VcpuSample | None) -> bool:
         """Add a sample; returns whether the controller wants another share."""
         vcpu.tick = self._tick + 1
         work, last = _work(vcpu.since, sample), vcpu.last

@@ -43,7 +43,7 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LoopSettings:
     """How the loop runs.
 
     ``adaptive``: own coefficients convert the bookings whose flavor does not say;
@@ -87,12 +87,12 @@ class Loop:
         self,
         sensor: Sensor,
         actuator: Actuator,
-        settings: Settings | None = None,
+        settings: LoopSettings | None = None,
         policy: Policy | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._sensor, self._actuator = sensor, actuator
-        settings = settings or Settings()
+        settings = settings or LoopSettings()
         self._settings = settings
         self._stopwatch = stopwatch
         self._memo = Memo(enabled=settings.memoize)

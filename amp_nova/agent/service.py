@@ -26,7 +26,7 @@ from amp_nova.agent.threads import Wakeup
 from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable, Locked
 from amp_nova.guard import locks
 from amp_nova.guard.pauses import Pauses
-from amp_nova.model.observation import Observation, Sample, VcpuKey
+from amp_nova.model.observation import Observation, VcpuKey, VcpuSample
 from amp_nova.private_files import check_trusted
 
 LOG = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Service:
         observation = self.sensor.observe()
         return self.sensor.located(observation) if self._observing else observation
 
-    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
+    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, VcpuSample]:
         """Read the counters of these vCPUs for the fast loop."""
         return self.sensor.sample(keys)
 

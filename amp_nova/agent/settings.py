@@ -3,18 +3,18 @@
 from oslo_config import cfg
 
 from amp_nova.agent.fast_loop import IpsSettings
-from amp_nova.agent.loop import Settings
+from amp_nova.agent.loop import LoopSettings
 from amp_nova.control.context import Terms
 
 SP_S = {"cgroup": 0.1, "libvirt": 0.5}
 """Sampling period in seconds, by writer: a write through libvirt costs 1000 times more."""
 
 
-def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
+def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> LoopSettings:
     """The loop's settings, as configured."""
     agent = conf.agent
     by_libvirt = agent.writer == "libvirt"
-    return Settings(
+    return LoopSettings(
         Terms(
             agent.reserve_ratio,
             one_pcpu=agent.affinity == "pcpu",

@@ -28,7 +28,7 @@ from amp_nova.host.records import Records
 from amp_nova.host.sensor import HostPaths, LibvirtSensor
 from amp_nova.host.sysfs import online_mask
 from amp_nova.host.vcpu_threads import RUN_PATH
-from amp_nova.host.writer import Backend, CgroupBackend, Conditions, Writer, no_lease
+from amp_nova.host.writer import Backend, CgroupBackend, WriteConditions, Writer, no_lease
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
@@ -105,7 +105,7 @@ def make_writer(
             f"[agent] state_path {state_path} cannot be read ({exc.strerror}): "
             "run this as root, or as the agent's user"
         ) from exc
-    conditions = Conditions(paused, lambda wait_s: lock(wait_s=wait_s), records, lost)
+    conditions = WriteConditions(paused, lambda wait_s: lock(wait_s=wait_s), records, lost)
     return Writer(sensor, conditions, BACKENDS[conf.agent.writer](sensor.hypervisor))
 
 

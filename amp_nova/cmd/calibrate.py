@@ -16,7 +16,7 @@ from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
 from amp_nova.hardware.calibration import Calibration, Kernel, Reference
 from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
-from amp_nova.hardware.slices import Sample
+from amp_nova.hardware.slices import SpeedSample
 from amp_nova.host.calibration import file, idleness, kernels, provenance
 from amp_nova.host.counters import perf
 from amp_nova.host.machine import load_topology
@@ -238,7 +238,7 @@ def _idlest(topology: Topology) -> dict[str, int]:
     return {t.name: idleness.idlest(topology, t.name, load_of) for t in topology.core_types}
 
 
-def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
+def _measure(task: Task, args: argparse.Namespace) -> list[SpeedSample]:
     """The samples of all rounds; in service, of more rounds until they are precise enough."""
     siblings = {p.id: p.siblings for p in task.topology.pcpus}
     cores = {
@@ -251,7 +251,7 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
 
     rounds = kernels.Rounds(cores, [k.name for k in args.kernels], args.seconds, show, share_ratio)
     most = args.repeat * (LONGER_IN_SERVICE if args.in_service else LONGER)
-    samples: list[Sample] = []
+    samples: list[SpeedSample] = []
     with kernels.in_idle_group() if args.in_service else contextlib.nullcontext():
         for number in range(most):
             if number >= args.repeat and not _noise(task, args, samples):
@@ -261,7 +261,7 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
     return samples
 
 
-def _noise(task: Task, args: argparse.Namespace, samples: list[Sample]) -> str | None:
+def _noise(task: Task, args: argparse.Namespace, samples: list[SpeedSample]) -> str | None:
     """Why these samples do not give a precise result, ``None`` if they do."""
     try:
         return calibration.noise(_conclude(task, args, samples).core_types)
@@ -270,7 +270,7 @@ def _noise(task: Task, args: argparse.Namespace, samples: list[Sample]) -> str |
 
 
 def _own_reference(
-    task: Task, args: argparse.Namespace, samples: list[Sample], warnings: list[str]
+    task: Task, args: argparse.Namespace, samples: list[SpeedSample], warnings: list[str]
 ) -> Reference:
     """The reference core of this host: as configured, or the slowest measured one."""
     cpu_bound = [k.name for k in args.kernels if k.cpu_bound]
@@ -289,7 +289,7 @@ def _own_reference(
     return Reference(task.configured or slowest, tuple(samples))
 
 
-def _conclude(task: Task, args: argparse.Namespace, samples: list[Sample]) -> Calibration:
+def _conclude(task: Task, args: argparse.Namespace, samples: list[SpeedSample]) -> Calibration:
     warnings = list(task.warnings)
     reference = task.reference or _own_reference(task, args, samples, warnings)
     pcpus = {

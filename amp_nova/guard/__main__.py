@@ -76,7 +76,7 @@ class Watch:
                     self._say_once(f"{domain.name} cannot be guarded: {exc!r}")
         return POLL_S, bool(domains)
 
-    def _begin(self, domains: list[record.Domain]) -> None:
+    def _begin(self, domains: list[record.RecordedDomain]) -> None:
         """Count the expiry, unless that was done."""
         ended_ns = lease.ends_ns(self._state_path)
         if self._ended_ns != ended_ns:
@@ -84,7 +84,7 @@ class Watch:
             lease.count_expiration(self._state_path)
             say("the lease has expired, so no agent completes cycles: applying the safe state")
 
-    def _domains(self) -> list[record.Domain]:
+    def _domains(self) -> list[record.RecordedDomain]:
         """The records of domains that still run; the agent removes those of others."""
         running = []
         for resource, domain in record.load_all(self._state_path / record.FOLDER):
@@ -96,7 +96,7 @@ class Watch:
                 running.append(domain)
         return running
 
-    def _guard(self, domain: record.Domain) -> None:
+    def _guard(self, domain: record.RecordedDomain) -> None:
         if not self._may(domain.resource):
             return
         may = partial(self._may, domain.resource)

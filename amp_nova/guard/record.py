@@ -44,7 +44,7 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True)
-class Vcpu:
+class RecordedVcpu:
     """One vCPU: its thread and CPU cgroup, its original state, and its safe state.
 
     ``task``: the thread's folder in ``/proc``; ``allowed``: the pCPUs that libvirt permits;
@@ -62,7 +62,7 @@ class Vcpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class RecordedDomain:
     """One domain: its names, process and group, and its original and its safe CPU weight.
 
     ``group``: empty if amp-nova must not change its weight. ``weight`` and ``safe_weight``:
@@ -78,10 +78,10 @@ class Domain:
     inode: int = 0
     weight: int = 0
     safe_weight: int = 0
-    vcpus: dict[int, Vcpu] = field(default_factory=dict)
+    vcpus: dict[int, RecordedVcpu] = field(default_factory=dict)
 
 
-def alive(domain: Domain) -> bool:
+def alive(domain: RecordedDomain) -> bool:
     """Whether the process of a record still runs."""
     try:
         return started(domain.process) == domain.started
@@ -89,7 +89,7 @@ def alive(domain: Domain) -> bool:
         return False
 
 
-def save(folder: Path, domain: Domain) -> None:
+def save(folder: Path, domain: RecordedDomain) -> None:
     """Write a record durably and atomically; raises ``OSError`` if that fails."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{domain.resource}.json"
@@ -133,7 +133,7 @@ def set_aside(folder: Path, resource: str) -> Path:
     raise AssertionError("unreachable")
 
 
-def load(folder: Path, resource: str) -> Domain | None:
+def load(folder: Path, resource: str) -> RecordedDomain | None:
     """The record of a domain; ``None`` if there is none.
 
     Raises ``ValueError`` or ``OSError`` if the record cannot be used.
@@ -155,7 +155,7 @@ def load(folder: Path, resource: str) -> Domain | None:
     return domain
 
 
-def load_all(folder: Path) -> Iterator[tuple[str, Domain | Exception]]:
+def load_all(folder: Path) -> Iterator[tuple[str, RecordedDomain | Exception]]:
     """Yield the UUID of each instance that has a record, with the record or why it is unusable."""
     try:
         names = sorted(os.listdir(folder))
@@ -173,7 +173,7 @@ def load_all(folder: Path) -> Iterator[tuple[str, Domain | Exception]]:
                 yield resource, domain
 
 
-def _plain(domain: Domain) -> dict[str, Any]:
+def _plain(domain: RecordedDomain) -> dict[str, Any]:
     vcpus = {
         str(index): {
             **{name: getattr(v, name) for name in ("task", "started", "group", "inode", "version")},
@@ -190,7 +190,11 @@ def _plain(domain: Domain) -> dict[str, Any]:
         }
         for index, v in domain.vcpus.items()
     }
-    about = {name: getattr(domain, name) for name in Domain.__dataclass_fields__ if name != "vcpus"}
+    about = {
+        name: getattr(domain, name)
+        for name in RecordedDomain.__dataclass_fields__
+        if name != "vcpus"
+    }
     return {"version": VERSION, **about, "vcpus": vcpus}
 
 
@@ -199,11 +203,11 @@ def _plain_limit(limit: Bandwidth | None, burst_us: int = 0) -> dict[str, int | 
     return {"quota_us": quota_us, "period_us": period_us, "burst_us": burst_us}
 
 
-def _domain(plain: Any) -> Domain:
+def _domain(plain: Any) -> RecordedDomain:
     version = plain["version"]
     if version != VERSION:
         raise ValueError(f"unsupported record version {version!r} (expected {VERSION})")
-    return Domain(
+    return RecordedDomain(
         resource=str(plain["resource"]),
         name=str(plain["name"]),
         display_name=str(plain["display_name"]),
@@ -219,7 +223,7 @@ def _domain(plain: Any) -> Domain:
     )
 
 
-def _vcpu(plain: Any, process: str) -> Vcpu:
+def _vcpu(plain: Any, process: str) -> RecordedVcpu:
     safe = plain["safe"]
     if not re.fullmatch(re.escape(process) + "/task/[0-9]{1,9}", plain["task"]):
         raise ValueError(f"its task {plain['task']!r} is not a thread of its process")
@@ -228,7 +232,7 @@ def _vcpu(plain: Any, process: str) -> Vcpu:
     limits = tuple((_pcpus(x["pcpus"]), _limit(x)[0]) for x in safe["limits"])
     pcpus = None if safe["pcpus"] is None else _pcpus(safe["pcpus"])
     limit, burst_us = _limit(plain["found"])
-    return Vcpu(
+    return RecordedVcpu(
         task=str(plain["task"]),
         started=str(plain["started"]),
         group=str(plain["group"]),

@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.guard.record import Domain, Tuning, Vcpu
+from amp_nova.guard.record import RecordedDomain, RecordedVcpu, Tuning
 from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, opened
 from amp_nova.kernel.threads import GONE, Thread
 from amp_nova.model.bandwidth import Bandwidth, Step, described
 
 ATTEMPTS = 4
 """How often a vCPU whose pCPUs change meanwhile is restored; the guard's next poll goes on."""
-Target = Callable[[Vcpu, Tuning], Tuning]
+Target = Callable[[RecordedVcpu, Tuning], Tuning]
 """Decides what shall be in force for a vCPU, from its record and its present state."""
 
 
-def original(vcpu: Vcpu, _now: Tuning) -> Tuning:
+def original(vcpu: RecordedVcpu, _now: Tuning) -> Tuning:
     """What was in force before the agent's first change."""
     return vcpu.original
 
 
-def safe(vcpu: Vcpu, now: Tuning) -> Tuning:
+def safe(vcpu: RecordedVcpu, now: Tuning) -> Tuning:
     """The safe state of a vCPU.
 
     A booked vCPU stays on its present core type and gets the limit for that type. If its affinity
@@ -84,7 +84,7 @@ def always() -> bool:
 
 
 def restore(
-    domain: Domain,
+    domain: RecordedDomain,
     target_of: Target,
     *,
     dry_run: bool = False,
@@ -117,7 +117,7 @@ def _attempt(who: str, result: Restoration, act: Callable[[], None]) -> None:
 
 
 def _weight(
-    domain: Domain, weight: int, result: Restoration, may: Callable[[], bool] | None
+    domain: RecordedDomain, weight: int, result: Restoration, may: Callable[[], bool] | None
 ) -> None:
     """Set the weight of a domain; ``may``: as in ``_vcpu``."""
     if not (weight and domain.group):
@@ -134,7 +134,11 @@ def _weight(
 
 
 def _vcpu(
-    who: str, vcpu: Vcpu, target_of: Target, result: Restoration, may: Callable[[], bool] | None
+    who: str,
+    vcpu: RecordedVcpu,
+    target_of: Target,
+    result: Restoration,
+    may: Callable[[], bool] | None,
 ) -> None:
     """Write until the target for the pCPUs in force is in force.
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from amp_nova.exceptions import CalibrationInvalid
-from amp_nova.hardware.slices import Sample
+from amp_nova.hardware.slices import SpeedSample
 
 WANTED_CONFIDENCE_RATIO = 0.95
 MAX_WIDTH_RATIO = 0.1
@@ -164,11 +164,11 @@ def quotient(over: Estimate, under: Estimate) -> Estimate:
 
 
 def by_round(
-    samples: Iterable[Sample],
+    samples: Iterable[SpeedSample],
     core_type: str,
     kernels: Collection[str],
     smt_busy: bool = False,
-    of: Callable[[Sample], float | None] = lambda sample: sample.ops_per_cpu_s,
+    of: Callable[[SpeedSample], float | None] = lambda sample: sample.ops_per_cpu_s,
 ) -> dict[int, float]:
     """Geometric mean over the kernels by round; rounds that lack a kernel are omitted."""
     rounds: dict[int, dict[str, float]] = {}
@@ -192,12 +192,12 @@ class Reference:
     """The core type that has coefficient 1."""
 
     name: str
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[SpeedSample, ...] = ()
     """Samples of this calibration."""
     elsewhere: TypeResult | None = None
     """The result for the core on the host that has it, ``None`` if that is this one."""
 
-    def ratio(self, samples: Iterable[Sample], name: str, kernels: Sequence[str]) -> Estimate:
+    def ratio(self, samples: Iterable[SpeedSample], name: str, kernels: Sequence[str]) -> Estimate:
         """Speed of core type ``name`` relative to this one.
 
         Raises ``CalibrationInvalid`` if one of them could not be measured.
@@ -220,7 +220,7 @@ class Reference:
         return replace(ratio, low=min(ratio.low, low), high=max(ratio.high, high))
 
 
-def slowest(samples: Sequence[Sample], names: Sequence[str], cpu_bound: Sequence[str]) -> str:
+def slowest(samples: Sequence[SpeedSample], names: Sequence[str], cpu_bound: Sequence[str]) -> str:
     """The slowest core type; the first name unless another is slower beyond the noise."""
     reference = Reference(names[0], tuple(samples))
     ratios = {name: reference.ratio(samples, name, cpu_bound) for name in names}
@@ -229,7 +229,7 @@ def slowest(samples: Sequence[Sample], names: Sequence[str], cpu_bound: Sequence
 
 
 def summarise(
-    samples: Sequence[Sample],
+    samples: Sequence[SpeedSample],
     pcpus: Mapping[str, tuple[int, ...]],
     kernels: Sequence[Kernel],
     reference: Reference,
@@ -245,7 +245,7 @@ def summarise(
 
 
 def _miss_cycles(
-    samples: Sequence[Sample], slow: str, fast: str, kernels: Sequence[Kernel]
+    samples: Sequence[SpeedSample], slow: str, fast: str, kernels: Sequence[Kernel]
 ) -> tuple[Estimate | None, Estimate | None]:
     """Cycles that a last-level cache miss costs on two core types; ``None`` if it is unknown.
 
@@ -256,7 +256,7 @@ def _miss_cycles(
     computes = [k.name for k in kernels if k.cpu_bound]
     waits = [k.name for k in kernels if not k.cpu_bound]
 
-    def cycles_per_miss(sample: Sample) -> float | None:
+    def cycles_per_miss(sample: SpeedSample) -> float | None:
         hz, misses = sample.clock_hz, sample.misses_per_cpu_s
         return hz / misses if hz and misses else None
 
@@ -274,7 +274,7 @@ def _miss_cycles(
 
 
 def _result(
-    samples: Sequence[Sample],
+    samples: Sequence[SpeedSample],
     name: str,
     pcpus: tuple[int, ...],
     kernels: Sequence[Kernel],
@@ -306,12 +306,14 @@ def _result(
     )
 
 
-def _busy_factor(samples: Sequence[Sample], name: str, kernels: Collection[str]) -> Estimate | None:
+def _busy_factor(
+    samples: Sequence[SpeedSample], name: str, kernels: Collection[str]
+) -> Estimate | None:
     idle, busy = (by_round(samples, name, kernels, smt_busy) for smt_busy in (False, True))
     return paired(busy, idle)
 
 
-def _ips(samples: Iterable[Sample], name: str, kernels: Collection[str]) -> Estimate | None:
+def _ips(samples: Iterable[SpeedSample], name: str, kernels: Collection[str]) -> Estimate | None:
     values = by_round(samples, name, kernels, of=lambda sample: sample.ips).values()
     return estimate(values) if values else None
 

@@ -32,7 +32,7 @@ REMEDY = "name the core types in [topology] core_type"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CpuGroup:
     """The CPUs of one core type."""
 
     name: str
@@ -44,7 +44,7 @@ class Group:
 class Division:
     """All online CPUs in groups, slowest first."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[CpuGroup, ...]
     source: str
     warnings: tuple[str, ...] = ()
 
@@ -93,14 +93,14 @@ def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
     hybrid = any(map(designs.sold_as_hybrid, online))
     use_capacity = CAPACITY.differs(online)
     several = len(by_design) > 1
-    groups: list[Group] = []
+    groups: list[CpuGroup] = []
     sources: list[str] = []
     taken = frozenset(d.name for d in by_design if d is not None)
     for design, cpus in by_design.items():
         classes = speed_classes.classes(cpus, use_capacity)
         stem = design.name if design is not None and (design.named or several) else ""
         names = designs.class_names(stem, len(classes.members), hybrid, taken - {stem})
-        groups += [Group(n, m, design) for n, m in zip(names, classes.members, strict=True)]
+        groups += [CpuGroup(n, m, design) for n, m in zip(names, classes.members, strict=True)]
         if classes.disputed:
             is_divided = len(classes.members) > 1 or bool(facts.pmus)
             if classes.reversed or (hybrid and not is_divided):
@@ -174,7 +174,7 @@ def _check_single(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> list[str
     return []
 
 
-def _order(groups: list[Group], by_pmu: bool) -> tuple[list[Group], list[str]]:
+def _order(groups: list[CpuGroup], by_pmu: bool) -> tuple[list[CpuGroup], list[str]]:
     """The groups, slowest first, and the source of the order if it is not listed already."""
     cpus = [c for g in groups for c in g.cpus]
     several = len({g.design for g in groups}) > 1
@@ -189,7 +189,7 @@ def _order(groups: list[Group], by_pmu: bool) -> tuple[list[Group], list[str]]:
     if MAX_FREQ.known(cpus):
         sources.append(MAX_FREQ)
 
-    def key(group: Group) -> tuple[float | str, ...]:
+    def key(group: CpuGroup) -> tuple[float | str, ...]:
         rank = group.design.rank if by_rank and group.design else None
         name = group.design.name if group.design else ""
         return (rank or 0, *(s.lowest(group.cpus) for s in sources), name)
@@ -197,12 +197,12 @@ def _order(groups: list[Group], by_pmu: bool) -> tuple[list[Group], list[str]]:
     return sorted(groups, key=key), named
 
 
-def _ranks_differ(groups: list[Group]) -> bool:
+def _ranks_differ(groups: list[CpuGroup]) -> bool:
     ranks = {g.design: g.design.rank for g in groups if g.design is not None}
     return None not in ranks.values() and len(set(ranks.values())) == len(ranks)
 
 
-def _check_order(ordered: list[Group]) -> None:
+def _check_order(ordered: list[CpuGroup]) -> None:
     """Raise if a source contradicts the order by more than the margin of favoured cores."""
     cpus = [c for g in ordered for c in g.cpus]
     sources = [CAPACITY] if CAPACITY.differs(cpus) else []
@@ -228,7 +228,7 @@ def _configured(
     """The operator's types that have an online CPU, ordered by coefficient or else by detection."""
     operator_types.check(lines, {c.id for c in facts.cpus}, {c.id for c in online})
     groups = [
-        Group(line.name, members)
+        CpuGroup(line.name, members)
         for line in lines
         if (members := tuple(c for c in online if c.id in line.cpus))
     ]
@@ -261,7 +261,7 @@ def _ids(cpus: Iterable[CpuFacts]) -> str:
     return cpulist.show(c.id for c in cpus)
 
 
-def _pcpus(groups: Iterable[Group], online: Iterable[CpuFacts]) -> tuple[PCpu, ...]:
+def _pcpus(groups: Iterable[CpuGroup], online: Iterable[CpuFacts]) -> tuple[PCpu, ...]:
     """The online CPUs, each with the online hardware threads of its core."""
     by_core: dict[tuple[int, int], set[int]] = {}
     for cpu in online:

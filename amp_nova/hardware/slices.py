@@ -52,7 +52,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SpeedSample:
     """The fastest slices of one run in a round."""
 
     round: int
@@ -91,7 +91,7 @@ def rate(operations: Sequence[tuple[int, int]]) -> float | None:
     return len(alone) * 1e9 / sum(alone) if len(alone) >= MIN_OPS else None
 
 
-def fastest(number: int, run: Run, pcpu: int, slices: Sequence[Slice]) -> Sample | None:
+def fastest(number: int, run: Run, pcpu: int, slices: Sequence[Slice]) -> SpeedSample | None:
     """The sample of a round; ``None`` if too few slices were not preempted."""
     rates = sorted((s.ops_per_cpu_s for s in slices if s.ops_per_cpu_s), reverse=True)
     if len(rates) < MIN_SLICES:
@@ -102,7 +102,7 @@ def fastest(number: int, run: Run, pcpu: int, slices: Sequence[Slice]) -> Sample
         counts = [count for count in per_op if count]
         return statistics.median(counts) * speed if counts else None
 
-    return Sample(
+    return SpeedSample(
         round=number,
         core_type=run.core_type,
         kernel=run.kernel,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from amp_nova.guard import record
-from amp_nova.guard.record import AS_FOUND, Tuning, Vcpu
+from amp_nova.guard.record import AS_FOUND, RecordedVcpu, Tuning
 from amp_nova.host.sensor import LibvirtSensor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.kernel.threads import GONE
@@ -35,7 +35,7 @@ class Records:
         self._safe: SafeStates | None = None
         self._states: dict[str, dict[int, SafeState]] = {}
         """The safe states as last recorded, by instance and vCPU index."""
-        self._domains: dict[str, record.Domain] = {}
+        self._domains: dict[str, record.RecordedDomain] = {}
         self._unusable: set[str] = set()
         self._identities: dict[VcpuKey, Identity] = {}
         self._problem = ""
@@ -53,7 +53,7 @@ class Records:
         return bool(self._domains)
 
     @property
-    def domains(self) -> Mapping[str, record.Domain]:
+    def domains(self) -> Mapping[str, record.RecordedDomain]:
         """The recorded domains, by UUID."""
         return self._domains
 
@@ -163,8 +163,8 @@ class Records:
             self._unusable.remove(resource)
 
     def _vcpus(
-        self, made: record.Domain, states: dict[int, SafeState], threads: VcpuThreads
-    ) -> dict[int, "tuple[Vcpu, Identity]"]:
+        self, made: record.RecordedDomain, states: dict[int, SafeState], threads: VcpuThreads
+    ) -> dict[int, "tuple[RecordedVcpu, Identity]"]:
         vcpus = {}
         for index in threads.by_index:
             present = self._present((made.resource, index))
@@ -183,14 +183,16 @@ class Identity:
     allowed: frozenset[int]
 
 
-def _domain(domain: Domain, threads: VcpuThreads) -> record.Domain:
+def _domain(domain: Domain, threads: VcpuThreads) -> record.RecordedDomain:
     """A new record, without vCPUs.
 
     A domain that already has one of amp-nova's CPU weights got it from an agent whose record is
     lost; originally it had the default.
     """
     process, started = threads.process
-    made = record.Domain(domain.resource, domain.name, domain.display_name, process, started)
+    made = record.RecordedDomain(
+        domain.resource, domain.name, domain.display_name, process, started
+    )
     if threads.domain is None or domain.weighted_elsewhere:
         return made
     group, shares = threads.domain, threads.domain.shares()
@@ -200,7 +202,9 @@ def _domain(domain: Domain, threads: VcpuThreads) -> record.Domain:
     return replace(made, group=group.folder, inode=inode, weight=shares)
 
 
-def _vcpu(present: Identity, before: Vcpu | None, state: SafeState | None) -> Vcpu | None:
+def _vcpu(
+    present: Identity, before: RecordedVcpu | None, state: SafeState | None
+) -> RecordedVcpu | None:
     """The record of a vCPU; ``None`` if the agent never changed it and is not about to."""
     thread, allowed = present.thread, present.allowed
     inode = os.stat(thread.group.path).st_ino
@@ -211,7 +215,7 @@ def _vcpu(present: Identity, before: Vcpu | None, state: SafeState | None) -> Vc
     if before is None:
         if state is None or state.leave:
             return None
-        before = Vcpu(
+        before = RecordedVcpu(
             thread.task,
             thread.started,
             thread.group.path,

@@ -18,7 +18,7 @@ from amp_nova.host.machine import OnlineTopology
 from amp_nova.host.vcpu_threads import RUN_PATH, VcpuThread, VcpuThreads, incarnation, process_id
 from amp_nova.kernel.cgroups import mounts
 from amp_nova.model.cpulist import shared
-from amp_nova.model.observation import Domain, DomainReading, Observation, Sample, VcpuKey
+from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuSample
 from amp_nova.model.topology import Topology
 
 THOROUGH_EVERY = 6
@@ -125,7 +125,7 @@ class LibvirtSensor:
             domains.append(structs.replace(domain, vcpus=tuple(vcpus)))
         return replace(observation, domains=tuple(domains))
 
-    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
+    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, VcpuSample]:
         """Counters of these vCPUs now; a vCPU that is gone or not counted is left out."""
         samples = {}
         for key in keys:

@@ -13,7 +13,7 @@ from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
 from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, path_of
 from amp_nova.kernel.threads import Thread, started
 from amp_nova.model.cpulist import shared
-from amp_nova.model.observation import Sample, VcpuReading
+from amp_nova.model.observation import VcpuReading, VcpuSample
 
 RUN_PATH = "run/libvirt/qemu"
 """Where libvirt has the pid files of its QEMU processes, below ``[topology] root``."""
@@ -39,7 +39,7 @@ class VcpuThread(Thread):
         self.counts = counts
         self._pcpus: frozenset[int] = frozenset()
         self._last: tuple[bytes, VcpuReading] | None = None
-        self._sampled: tuple[bytes, Sample] | None = None
+        self._sampled: tuple[bytes, VcpuSample] | None = None
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -79,12 +79,12 @@ class VcpuThread(Thread):
         self._last = (raw, reading)
         return reading
 
-    def sample(self) -> Sample | None:
+    def sample(self) -> VcpuSample | None:
         """A sample for the fast loop; ``None`` while nothing counts the vCPU's instructions."""
         raw, last = self.schedstat(), self._sampled
         if last is not None and raw == last[0]:  # it slept: its counters have not moved
             was = last[1]
-            return Sample(time.monotonic_ns(), was.run_ns, was.wait_ns, was.instructions)
+            return VcpuSample(time.monotonic_ns(), was.run_ns, was.wait_ns, was.instructions)
         counts = self.counts.read()
         if counts is None:
             self._sampled = None
@@ -93,7 +93,7 @@ class VcpuThread(Thread):
         # Read with the instructions, if possible: schedstat lags by up to a timer tick (4 ms), and
         # a vCPU with a small booking runs no longer than that at a time.
         run_ns = int(run) if counts.run_ns is None else counts.run_ns
-        sample = Sample(time.monotonic_ns(), run_ns, int(wait), counts.instructions)
+        sample = VcpuSample(time.monotonic_ns(), run_ns, int(wait), counts.instructions)
         self._sampled = (raw, sample)
         return sample
 

@@ -47,7 +47,7 @@ def no_lease() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class WriteConditions:
     """What every write respects: the instances that are paused now, the cycle lock, and the lease.
 
     ``records`` saves the original state before the first change; tools do without (``None``).
@@ -108,11 +108,11 @@ class Writer:
     def __init__(
         self,
         sensor: LibvirtSensor,
-        conditions: Conditions | None = None,
+        conditions: WriteConditions | None = None,
         backend: Backend | None = None,
     ) -> None:
         self._sensor = sensor
-        self._conditions = conditions or Conditions()
+        self._conditions = conditions or WriteConditions()
         self._backend: Backend = backend or CgroupBackend()
 
     @property

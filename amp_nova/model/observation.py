@@ -52,7 +52,7 @@ class VcpuReading(Struct, frozen=True):
     uncounted: str | None = None
 
 
-class Sample(Struct, frozen=True):
+class VcpuSample(Struct, frozen=True):
     """One vCPU in the fast loop: what the Ips controller needs, read at ``time_ns``."""
 
     time_ns: int

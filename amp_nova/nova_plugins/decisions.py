@@ -25,7 +25,7 @@ from amp_nova.nova_plugins.host_states import CONTENDED, HostStates
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import Pending
 from amp_nova.wire import decision as wire
-from amp_nova.wire.decision import Decision
+from amp_nova.wire.decision import Reservation
 from amp_nova.wire.host_report import ReportedInstance, pcpus_of
 
 LOG = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Decisions:
         self._clock = clock
         self._worker = ""
         self._numbers = itertools.count()
-        self._unsent: queue.Queue[tuple[float, Decision | None]] = queue.Queue(UNSENT_MAX)
+        self._unsent: queue.Queue[tuple[float, Reservation | None]] = queue.Queue(UNSENT_MAX)
         self._cast: Callable[[str], None] | None = None
         self._echoes: dict[int, _Echo] = {}
         self._patience_s = ECHO_S
@@ -147,9 +147,9 @@ class Decisions:
         node: str,
         resource: str,
         request: ReportedInstance | None = None,
-    ) -> Decision:
+    ) -> Reservation:
         booked = ((), None) if request is None else (request.vcpus, request.core_type)
-        return Decision(self._worker, next(self._numbers), kind, resource, node, *booked)
+        return Reservation(self._worker, next(self._numbers), kind, resource, node, *booked)
 
     def _tell(
         self, kind: wire.Kind, node: str, resource: str, request: ReportedInstance | None = None
@@ -157,7 +157,7 @@ class Decisions:
         if self._cast is not None:
             self._send(self._decision(kind, node, resource, request))
 
-    def _send(self, decision: Decision | None) -> None:
+    def _send(self, decision: Reservation | None) -> None:
         """Hand it to the thread that sends, which ends with ``None``."""
         with contextlib.suppress(queue.Full):
             self._unsent.put_nowait((self._clock(), decision))

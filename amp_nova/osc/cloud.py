@@ -51,7 +51,7 @@ class Forbidden(CommandError):
     """A service refuses to show something to this user."""
 
 
-class Prometheus:
+class InstantQueries:
     """Answers instant queries. A failure is logged once, and all later answers are empty."""
 
     def __init__(self, session: Any, url: str, *, authenticated: bool) -> None:
@@ -140,14 +140,14 @@ class Cloud:
         answer = self._connection.placement.get(path, microversion="1.36")
         return _decoded(answer, "Placement")
 
-    def prometheus(self, url: str | None) -> Prometheus | None:
+    def prometheus(self, url: str | None) -> InstantQueries | None:
         """Prometheus at ``url``, or else the one in the service catalogue; ``None`` if none is.
 
         The caller's token is sent only to the one in the catalogue.
         """
         address = self._address("--prometheus", url, "prometheus")
         session = self._connection.session
-        return Prometheus(session, address, authenticated=url is None) if address else None
+        return InstantQueries(session, address, authenticated=url is None) if address else None
 
     def capacity(self, server: str, url: str | None) -> dict[str, Any]:
         """What amp-nova-vendordata returns to the owner of a server; if nothing, logs the reason.
@@ -241,14 +241,14 @@ def _server(data: Mapping[str, Any]) -> Server:
     return Server(data["id"], data["name"], data["status"], node, _flavor(data["flavor"]))
 
 
-def by_label(prometheus: Prometheus | None, label: str, expression: str) -> dict[str, float]:
+def by_label(prometheus: InstantQueries | None, label: str, expression: str) -> dict[str, float]:
     """Values by the value of one label."""
     series = prometheus.query(expression) if prometheus else []
     return {labels[label]: value for labels, value in series if label in labels}
 
 
 def by_host(
-    prometheus: Prometheus | None, nodes: Iterable[str], expression: str, label: str = ""
+    prometheus: InstantQueries | None, nodes: Iterable[str], expression: str, label: str = ""
 ) -> dict[tuple[str, str], float]:
     """Values by host and by the value of ``label``."""
     values: dict[tuple[str, str], float] = {}

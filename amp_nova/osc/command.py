@@ -7,7 +7,7 @@ from typing import Any
 from osc_lib.command import command
 
 from amp_nova.cmd.command import AmpCommand
-from amp_nova.osc.cloud import Cloud, Prometheus
+from amp_nova.osc.cloud import Cloud, InstantQueries
 
 ADDRESS = "AMP_PROMETHEUS_URL"
 
@@ -22,7 +22,7 @@ class _Command(AmpCommand):
         return cloud
 
 
-class Command(_Command, command.Command):
+class CloudCommand(_Command, command.Command):
     """A command that changes something and prints nothing."""
 
 
@@ -45,7 +45,7 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def prometheus(cloud: Cloud, args: argparse.Namespace, log: Any) -> Prometheus | None:
+def prometheus(cloud: Cloud, args: argparse.Namespace, log: Any) -> InstantQueries | None:
     """The Prometheus to query for measured values; logs a warning if there is none (``None``)."""
     source = cloud.prometheus(args.prometheus)
     if source is None:

@@ -10,7 +10,7 @@ from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, parse
 from amp_nova.flavor.placement_resources import claim_specs, placement, remarks
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor
-from amp_nova.osc.command import Command, Lister
+from amp_nova.osc.command import CloudCommand, Lister
 
 
 class ListFlavor(Lister):
@@ -45,7 +45,7 @@ class ListFlavor(Lister):
         return ("Name", "VCPUs", "Booking", "Limit", "Core Type", "Claimed Refcores"), rows
 
 
-class CheckFlavor(Lister):
+class CheckNovaFlavor(Lister):
     """Check flavors: bookings that are invalid, and claims that do not match them
 
     Exit status 1 if there is a problem.
@@ -66,7 +66,7 @@ class CheckFlavor(Lister):
         return ("Flavor", "Problem"), rows
 
 
-class SetFlavor(Command):
+class SetFlavor(CloudCommand):
     """Set extra specs of a flavor, and what Placement claims for them
 
     Existing servers keep the flavor as it was until they are resized.
@@ -105,7 +105,7 @@ class SetFlavor(Command):
         write(self.cloud, flavor, specs)
 
 
-class UnsetFlavor(Command):
+class UnsetFlavor(CloudCommand):
     """Remove extra specs of a flavor, and adapt what Placement claims"""
 
     _epilog = "example: openstack amp flavor unset half --all"

@@ -31,7 +31,7 @@ WINDOWS_MAX = 20
 """A mean goes back at most this many windows, so that it follows slow drift."""
 
 
-class Window(Struct, frozen=True):
+class CounterWindow(Struct, frozen=True):
     """What one vCPU did in one sampling window, all of it on cores of one type."""
 
     wall_s: float
@@ -62,7 +62,7 @@ class Window(Struct, frozen=True):
         return min(1.0, self.run_s / self.wall_s)
 
 
-def window(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Window | None:
+def window(before: VcpuReading, after: VcpuReading, wall_ns: int) -> CounterWindow | None:
     """The difference of two readings that are ``wall_ns`` apart.
 
     ``None`` if instructions are not counted, a counter or the clock went backwards, or the vCPU ran
@@ -77,7 +77,7 @@ def window(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Window | No
     misses = _difference(was.cache_misses, now.cache_misses)
     if instructions <= 0 or (cycles or 0) < 0 or (misses or 0) < 0:
         return None
-    return Window(wall_ns / 1e9, run_s, instructions, cycles, misses)
+    return CounterWindow(wall_ns / 1e9, run_s, instructions, cycles, misses)
 
 
 def _difference(before: int | None, after: int | None) -> int | None:
@@ -173,7 +173,7 @@ class CounterProfile(Struct, frozen=True):
         return None if ipc is None or busy is None else ipc * busy
 
 
-def _first(window: Window, at_s: float) -> TypeProfile:
+def _first(window: CounterWindow, at_s: float) -> TypeProfile:
     ips, ipc, misses = window.ips, window.ipc, window.misses_per_cycle
     pace = ips if ipc is None else ipc
     return TypeProfile(
@@ -187,7 +187,7 @@ def _first(window: Window, at_s: float) -> TypeProfile:
 
 
 def with_window(
-    before: CounterProfile, position: int, window: Window, at_s: float
+    before: CounterProfile, position: int, window: CounterWindow, at_s: float
 ) -> CounterProfile:
     """The profile with one more window, measured on the core type at ``position``."""
     types, old, new, ipc = before.types, before.types[position], None, window.ipc
@@ -206,7 +206,7 @@ def with_window(
     return CounterProfile(types, position, window.utilization_ratio)
 
 
-def _is_other_work(profile: TypeProfile, window: Window) -> bool:
+def _is_other_work(profile: TypeProfile, window: CounterWindow) -> bool:
     """Whether cache misses tell that a window shows other work than a profile of another type."""
     were, are = profile.misses_per_cycle, window.misses_per_cycle
     was_ipc, ipc = profile.ipc, window.ipc
@@ -219,7 +219,7 @@ def _is_other_work(profile: TypeProfile, window: Window) -> bool:
 
 
 def _continued(
-    old: TypeProfile, window: Window, pace: Smoothed, anchor: float, at_s: float
+    old: TypeProfile, window: CounterWindow, pace: Smoothed, anchor: float, at_s: float
 ) -> TypeProfile:
     misses, more = old.misses_per_cycle, window.misses_per_cycle
     if misses is not None and more is not None:

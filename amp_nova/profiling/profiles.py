@@ -11,7 +11,7 @@ from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType
 from amp_nova.profiling import counter_windows, speedup
 from amp_nova.profiling.counter_windows import CounterProfile
-from amp_nova.profiling.speedup import Estimate, MissSample, Platform
+from amp_nova.profiling.speedup import MissSample, Platform, SpeedupEstimate
 
 _INTERVAL_RATIO = 0.9
 """A window is no longer than this part of the time between two decisions of a policy."""
@@ -40,9 +40,9 @@ class VcpuProfile(Struct, frozen=True):
     """Instructions per cycle while it ran, smoothed."""
     score: float | None = None
     """Fast-core efficiency: IPC x utilization (kwon2011)."""
-    speedup: Estimate | None = None
+    speedup: SpeedupEstimate | None = None
     """The most certain estimate of its speed on the fastest core type over the slowest."""
-    sampled: Estimate | None = None
+    sampled: SpeedupEstimate | None = None
     """The estimate from its rates on both core types, if it ran on both."""
     coefficients: Mapping[str, float] = MappingProxyType({})
     """Its own coefficients, by name of the core type."""

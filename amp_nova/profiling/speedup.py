@@ -53,7 +53,7 @@ HINT_MAX = 100.0
 """Upper bound on hints: no core is more than this many times as fast as another of its host."""
 
 
-class Estimate(Struct, frozen=True):
+class SpeedupEstimate(Struct, frozen=True):
     """An estimated ratio of speeds."""
 
     value: float
@@ -126,7 +126,7 @@ def _mean_cost(cycles: Sequence[float]) -> MissCost:
     return MissCost(mean, math.sqrt(spread * (1.0 + 1.0 / count)))
 
 
-Estimator = Callable[[Platform, CounterProfile, int, int, float], Estimate | None]
+Estimator = Callable[[Platform, CounterProfile, int, int, float], SpeedupEstimate | None]
 """Estimates the speed on the core type at ``over`` over that at ``under``, by their positions.
 
 Takes the platform, the vCPU's profile, ``over``, ``under`` and the time in seconds. ``None``: the
@@ -157,7 +157,7 @@ def _coefficients(
 
 def from_ipc(
     platform: Platform, profile: CounterProfile, over: int, under: int, _now_s: float
-) -> Estimate | None:
+) -> SpeedupEstimate | None:
     """An ``Estimator``: instructions per CPU second alone, against the calibration's."""
     now, at = profile.now, profile.position
     if now is None or at is None:
@@ -168,12 +168,12 @@ def from_ipc(
     share = now.ips.value / nominal_ips
     value, slope = _from_core_share(share, *coefficients)
     noise = slope * min(1.0, share) * now.ips.se_ratio
-    return Estimate(value, math.hypot(slope * CORE_SHARE_SE, noise), "ipc", noise)
+    return SpeedupEstimate(value, math.hypot(slope * CORE_SHARE_SE, noise), "ipc", noise)
 
 
 def from_misses(
     platform: Platform, profile: CounterProfile, over: int, under: int, _now_s: float
-) -> Estimate | None:
+) -> SpeedupEstimate | None:
     """An ``Estimator``: cycles and last-level cache misses."""
     now, at = profile.now, profile.position
     if now is None or at is None:
@@ -186,12 +186,12 @@ def from_misses(
     value, slope = _from_core_share(1.0 - memory, *coefficients)
     noise = slope * memory * counted.se_ratio
     se = math.hypot(slope * memory * miss.se_ratio, noise, value * MODEL_SE_RATIO)
-    return Estimate(value, se, "misses", noise)
+    return SpeedupEstimate(value, se, "misses", noise)
 
 
 def from_sampling(
     _platform: Platform, profile: CounterProfile, over: int, under: int, now_s: float
-) -> Estimate | None:
+) -> SpeedupEstimate | None:
     """An ``Estimator``: the rates on both types, if the vCPU ran on both lately."""
     fast, slow = profile.types[over], profile.types[under]
     if fast is None or slow is None:
@@ -202,7 +202,7 @@ def from_sampling(
     value = fast.ips.value / slow.ips.value
     noise = value * math.hypot(fast.ips.se_ratio, slow.ips.se_ratio)
     se = math.hypot(noise, value * age_s * AGE_SE_RATIO_PER_S)
-    return Estimate(value, se, "sampling", noise)
+    return SpeedupEstimate(value, se, "sampling", noise)
 
 
 ESTIMATORS: tuple[Estimator, ...] = (from_sampling, from_misses, from_ipc)
@@ -210,13 +210,13 @@ ESTIMATORS: tuple[Estimator, ...] = (from_sampling, from_misses, from_ipc)
 
 def speedup(
     platform: Platform, profile: CounterProfile, over: int, under: int, now_s: float
-) -> Estimate | None:
+) -> SpeedupEstimate | None:
     """The estimate with the least standard error; ``None`` if no estimator has one."""
     made = [estimator(platform, profile, over, under, now_s) for estimator in ESTIMATORS]
     return min((e for e in made if e is not None), key=lambda e: e.se, default=None)
 
 
-def shrink(estimate: Estimate, coefficient: float) -> float:
+def shrink(estimate: SpeedupEstimate, coefficient: float) -> float:
     """The estimate, drawn toward the hardware's coefficient according to its standard error.
 
     If the speedup may be anything from 1 to ``coefficient``, its mean squared distance from
@@ -232,7 +232,7 @@ def shrink(estimate: Estimate, coefficient: float) -> float:
     return min(high, max(low, value))
 
 
-def own_coefficient(estimate: Estimate, ours: float, theirs: float) -> float:
+def own_coefficient(estimate: SpeedupEstimate, ours: float, theirs: float) -> float:
     """A vCPU's own coefficient of a core type, from the hardware's: ``ours``.
 
     ``theirs``: the coefficient of the base type, for which the hardware's is used as it is: the

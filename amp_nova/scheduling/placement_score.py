@@ -31,7 +31,7 @@ RANKING_POLICIES = frozenset({"amp-vm", "amp-vcpu", "hsp", "amp-adaptive-fair", 
 """Policies that give fast cores mainly to those that gain most; all others count as sharing."""
 
 
-class Group(NamedTuple):
+class SensitivityGroup(NamedTuple):
     """The best-effort vCPUs of an instance."""
 
     sensitivity: float
@@ -46,7 +46,7 @@ class FastCoreOrder:
     the last element of each is the total.
     """
 
-    groups: Sequence[Group]
+    groups: Sequence[SensitivityGroup]
     counts: Sequence[int]
     sums: Sequence[float]
 
@@ -62,7 +62,7 @@ class FastCoreOrder:
         return self.counts[bisect_left(self.groups, -sensitivity, key=_least_sensitive)]
 
 
-def _in_order(groups: Iterable[Group]) -> FastCoreOrder:
+def _in_order(groups: Iterable[SensitivityGroup]) -> FastCoreOrder:
     """The groups with the most sensitive first."""
     ordered = tuple(sorted(groups, key=_least_sensitive))
     return FastCoreOrder(
@@ -72,7 +72,7 @@ def _in_order(groups: Iterable[Group]) -> FastCoreOrder:
     )
 
 
-def _least_sensitive(group: Group) -> float:
+def _least_sensitive(group: SensitivityGroup) -> float:
     return -group.sensitivity
 
 
@@ -132,10 +132,10 @@ def best_effort_demand(
         active = [v for v in instance.vcpus if not v.booked and wanted_to_run(v.utilization_ratio)]
         if active:
             own = sensitivity_of(instance, scale)
-            groups.append(Group(UNKNOWN if own is None else own, len(active)))
+            groups.append(SensitivityGroup(UNKNOWN if own is None else own, len(active)))
     if groups and not ranked:
         vcpus = sum(g.vcpus for g in groups)
-        groups = [Group(sum(g.vcpus * g.sensitivity for g in groups) / vcpus, vcpus)]
+        groups = [SensitivityGroup(sum(g.vcpus * g.sensitivity for g in groups) / vcpus, vcpus)]
     coefficients, fastest_first = _speeds(report.topology.core_types)
     cores = tuple(sum(max(0.0, f) for f in free_cores.get(name, ())) for name in coefficients)
     demand = BestEffortDemand(coefficients, cores, ranked, _in_order(groups), fastest_first)

@@ -181,7 +181,7 @@ def limit_cores(lost: "Losses", grid: Grid) -> float:
     return 1.0 - sum(map(sum, clear)) / grid.period_s / max(1, len(clear))
 
 
-class Wakeup(NamedTuple):
+class TimedWakeup(NamedTuple):
     """One sleep that ended in a period: how late there, the wait for the vCPU, its run time."""
 
     late_s: float
@@ -190,7 +190,7 @@ class Wakeup(NamedTuple):
     gaps: "Gaps"
 
 
-class Vcpu(NamedTuple):
+class ProbedVcpu(NamedTuple):
     """The clock of a vCPU, and how to sleep and to compute there."""
 
     clock: "Callable[[], float]"
@@ -203,10 +203,10 @@ class Vcpu(NamedTuple):
         gaps, marks = busy(self.clock, until_s, self.factor)
         return marks[0][0], gaps
 
-    def wakeups(self, grid: Grid, most_s: "Sequence[float]", until_s: float) -> "list[Wakeup]":
+    def wakeups(self, grid: Grid, most_s: "Sequence[float]", until_s: float) -> "list[TimedWakeup]":
         """Wake late in a period, at most by these in turn."""
         spans = max(1, math.ceil(SLACK_S / most_s[0]))
-        wakeups: list[Wakeup] = []
+        wakeups: list[TimedWakeup] = []
         while True:
             # A limit may be that of all vCPUs: they draw the same numbers.
             turn = grid.number(self.clock()) // (spans + 2) + 1
@@ -218,7 +218,7 @@ class Vcpu(NamedTuple):
             lost_s = sum(min(end, end_s) - min(start, end_s) for start, end in gaps)
             wait_s = woke_s - begin_s - late_s
             run_s = max(0.0, end_s - woke_s - lost_s)
-            wakeups.append(Wakeup(late_s, wait_s, run_s, gaps))
+            wakeups.append(TimedWakeup(late_s, wait_s, run_s, gaps))
 
     def waits(self, grid: Grid, burst_s: float, until_s: float) -> "list[float]":
         """Seconds lost in bursts that are shorter than the quota, at random times of a period."""
@@ -243,7 +243,7 @@ def fit(points: "Sequence[tuple[float, float]]") -> "tuple[float, float]":
     return slope, math.sqrt(squares / spread / len(points))
 
 
-def is_own(vcpu: Vcpu, grid: Grid, lost: "Losses", until_s: float) -> bool:
+def is_own(vcpu: ProbedVcpu, grid: Grid, lost: "Losses", until_s: float) -> bool:
     """Whether a grid is that of the vCPU's own limit, and not the schedule of neighbours."""
     periods = max(lost) - min(lost) + 1
     idle_s, waits_s = (sum(by[cause] for by in lost.values()) / periods for cause in (0, 1))
@@ -269,7 +269,7 @@ def is_own(vcpu: Vcpu, grid: Grid, lost: "Losses", until_s: float) -> bool:
     return slope > -0.45 * rate and error < 0.4 * rate
 
 
-def probed(vcpu: Vcpu, begin_s: float, seconds: float) -> "dict[str, Any]":
+def probed(vcpu: ProbedVcpu, begin_s: float, seconds: float) -> "dict[str, Any]":
     """What a vCPU gets."""
     gaps, marks = busy(vcpu.clock, begin_s + 0.75 * seconds, vcpu.factor)
     total_s, lost_s = marks[-1][0] - marks[0][0], marks[-1][1]
@@ -299,7 +299,7 @@ def in_child(number: int, begin_s: float, seconds: float) -> "dict[str, Any]":
     os.sched_setaffinity(0, {number})
     time.sleep(max(0.0, begin_s - time.perf_counter()))
     before = [*cpu_seconds(number), time.process_time(), time.perf_counter()]
-    result = probed(Vcpu(time.perf_counter, time.sleep), begin_s, seconds)
+    result = probed(ProbedVcpu(time.perf_counter, time.sleep), begin_s, seconds)
     after = [*cpu_seconds(number), time.process_time(), time.perf_counter()]
     used_s, steal_s, own_s, wall_s = (b - a for a, b in zip(before, after))
     others = max(0.0, (used_s - own_s) / wall_s)

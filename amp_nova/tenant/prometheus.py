@@ -26,7 +26,7 @@ ANSWER_BYTES_MAX = 4 << 20
 _PART_BYTES = 65536
 
 
-class Prometheus:
+class ServerFigures:
     """Figures of servers; ``settings``: the options of ``[vendordata]``."""
 
     def __init__(self, settings: Any) -> None:

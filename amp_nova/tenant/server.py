@@ -21,14 +21,14 @@ def configured(files: Sequence[str] | None = None) -> tuple[cfg.ConfigOpts, Any]
         from keystonemiddleware import auth_token
 
         from amp_nova.tenant.application import Application
-        from amp_nova.tenant.prometheus import Prometheus
+        from amp_nova.tenant.prometheus import ServerFigures
     except ImportError as exc:
         raise ConfigInvalid(f"{exc}: install amp-nova[vendordata]") from exc
     conf = options.load(files=files, register=log.register_options)
     if not conf.log_file and not conf.log_dir:
         conf.set_default("use_stderr", True)
     log.setup(conf, options.PROJECT)
-    inner = Application(conf, Prometheus(conf.vendordata).figures)
+    inner = Application(conf, ServerFigures(conf.vendordata).figures)
     for group, opts in auth_token.list_opts():
         conf.register_opts(opts, group)
     try:

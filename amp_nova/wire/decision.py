@@ -17,7 +17,7 @@ Kind = Literal["tentative", "chosen", "over"]
 reserved any more."""
 
 
-class Decision(Struct, frozen=True, omit_defaults=True, gc=False):
+class Reservation(Struct, frozen=True, omit_defaults=True, gc=False):
     """A decision of one worker about one instance.
 
     ``worker`` and ``number`` identify it. ``vcpus``: the booked ones; ``cpus_allowed_list``: the
@@ -33,15 +33,15 @@ class Decision(Struct, frozen=True, omit_defaults=True, gc=False):
     core_type: Text | None = None
 
 
-_decoder = msgspec.json.Decoder(Decision)
+_decoder = msgspec.json.Decoder(Reservation)
 
 
-def encode(decision: Decision) -> str:
+def encode(decision: Reservation) -> str:
     """The JSON text of a decision."""
     return msgspec.json.encode(decision).decode()
 
 
-def decode(text: object) -> Decision:
+def decode(text: object) -> Reservation:
     """Read a decision; ``ReportInvalid`` if it is too long or malformed."""
     if not isinstance(text, str) or len(text) > CHARACTERS_MAX:
         raise ReportInvalid("malformed", "a worker's decision is not a string of a valid length")

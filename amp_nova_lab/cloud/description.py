@@ -9,7 +9,7 @@ from msgspec import Meta, field
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, UNKNOWN
 from amp_nova_lab.cloud.host import CloudFlavor
-from amp_nova_lab.cloud.run import Cloud
+from amp_nova_lab.cloud.run import SimulatedCloud
 from amp_nova_lab.scenarios import hosts, scenario
 from amp_nova_lab.scenarios.document import Keys, Place, Text, decode
 from amp_nova_lab.scenarios.hosts import HostKeys
@@ -36,7 +36,7 @@ class FlavorKeys(Keys, frozen=True):
 
 
 class CloudKeys(Keys, frozen=True):
-    """A cloud; the keys are those of ``Cloud``."""
+    """A cloud; the keys are those of ``SimulatedCloud``."""
 
     hosts: Annotated[list[HostsKeys], Meta(min_length=1)]
     flavors: Annotated[list[FlavorKeys], Meta(min_length=1)]
@@ -57,7 +57,7 @@ class CloudScenario:
     """A cloud, and for how long it is simulated."""
 
     name: str
-    cloud: Cloud
+    cloud: SimulatedCloud
     duration_s: float
     seed: int = 0
 
@@ -73,7 +73,7 @@ def read(whole: Place, replaced: dict[str, str]) -> CloudScenario:
     ``replaced``: ``duration_s`` and ``seed`` in place of those of the file.
     """
     keys, at = decode(whole, DescriptionKeys), whole["cloud"]
-    cloud = Cloud(
+    cloud = SimulatedCloud(
         _hosts(keys.cloud.hosts, at["hosts"]),
         _flavors(keys.cloud.flavors, at["flavors"]),
         keys.cloud.instances_per_host,

@@ -24,7 +24,7 @@ SAMPLE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
+class SimulatedCloud:
     """Hosts, and arrivals that give ``instances_per_host`` on average if none is refused.
 
     ``vcpus_ratio``: most vCPUs per pCPU; ``candidates``: how many hosts are considered.
@@ -40,7 +40,7 @@ class Cloud:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CloudSample:
     """The cloud at one time: what is booked, and what best-effort vCPUs get, in reference cores.
 
     The latter is what schedulers estimate: on a host with one core type the gain from faster cores
@@ -62,11 +62,11 @@ class CloudResult:
     arrived: int
     refused: int
     bookable_refcores: float
-    samples: tuple[Sample, ...]
+    samples: tuple[CloudSample, ...]
 
 
 def run(
-    cloud: Cloud,
+    cloud: SimulatedCloud,
     duration_s: float,
     seed: int = 0,
     progress: Callable[[float], None] = lambda _at_s: None,
@@ -79,7 +79,7 @@ def run(
 
 
 class _Run:
-    def __init__(self, cloud: Cloud, seed: int) -> None:
+    def __init__(self, cloud: SimulatedCloud, seed: int) -> None:
         self._cloud = cloud
         self._hosts = [
             CloudHost(f"host{n}", topology, cloud.policy) for n, topology in enumerate(cloud.hosts)
@@ -137,9 +137,9 @@ class _Run:
         query = _Query(flavor)
         return max((h for h in able if query.fits(h)), key=query.score, default=None)
 
-    def _sample(self, at_s: float) -> Sample:
+    def _sample(self, at_s: float) -> CloudSample:
         booked = sum(d.refcores for h in self._hosts for d in demands.demands_on(h.report))
-        return Sample(
+        return CloudSample(
             at_s,
             len(self._ends),
             booked,

@@ -13,11 +13,11 @@ from typing import Any
 
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.web_server import Settings, WebServer
+from amp_nova.agent.publish.web_server import WebServer, WebSettings
 from amp_nova.cmd.arguments import whole
 from amp_nova.cmd.command import Command, Screen, as_json
 from amp_nova_lab.commands.figure import empty, save
-from amp_nova_lab.commands.show import ACTS, TOPOLOGY, Row, Show
+from amp_nova_lab.commands.show import ACTS, TOPOLOGY, Show, VcpuRow
 from amp_nova_lab.report import rounded
 
 ADDRESS = "127.0.0.1"
@@ -73,7 +73,7 @@ class Demo(Command):
 
 def _serve(exporter: Exporter) -> str:
     """Serve the page and the metrics of the host with amp-nova until the process ends; its URL."""
-    server = WebServer(exporter.routes, Settings(ADDRESS)).bind()
+    server = WebServer(exporter.routes, WebSettings(ADDRESS)).bind()
     return f"http://{ADDRESS}:{server.bind_addr[1]}/"
 
 
@@ -138,7 +138,7 @@ def _draw(figure: Any, show: Show) -> None:
     figure.legend(*without.get_legend_handles_labels(), loc="outside right upper", title="vCPU")
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: VcpuRow) -> list[str]:
     return [_number(row.delivered_refcores), _number(row.ratio), row.core_type]
 
 

@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BarGroup:
     """Policies whose throughput and unfairness coincide; ``front``: no other group beats them.
 
     A group beats another that it equals or exceeds in both, and exceeds in one.
@@ -41,7 +41,7 @@ class Group:
         return names if more <= 0 else f"{names} and {more} more"
 
 
-def groups(rows: Sequence[Row]) -> list[Group]:
+def groups(rows: Sequence[Row]) -> list[BarGroup]:
     """The groups of one scenario's policies, the most throughput first.
 
     Policies without a throughput or an unfairness are left out.
@@ -56,7 +56,7 @@ def groups(rows: Sequence[Row]) -> list[Group]:
         else:
             same.append(row)
     made = [
-        Group(tuple(r["policy"] for r in group), group[0]["throughput"], group[0]["unfairness"])
+        BarGroup(tuple(r["policy"] for r in group), group[0]["throughput"], group[0]["unfairness"])
         for group in clusters
     ]
     made.sort(key=lambda g: (-g.throughput, g.unfairness))
@@ -67,7 +67,7 @@ def _same(one: Row, other: Row) -> bool:
     return not any(_compared(one[key], other[key]) for key in ("throughput", "unfairness"))
 
 
-def _beats(one: Group, other: Group) -> bool:
+def _beats(one: BarGroup, other: BarGroup) -> bool:
     throughput = _compared(one.throughput, other.throughput)
     fairness = _compared(other.unfairness, one.unfairness)
     return min(throughput, fairness) >= 0 and max(throughput, fairness) > 0
@@ -80,7 +80,7 @@ def _compared(one: float, other: float) -> int:
     return 1 if one > other else -1
 
 
-def message(groups: Sequence[Group]) -> str:
+def message(groups: Sequence[BarGroup]) -> str:
     """What the comparison says, in one sentence."""
     front = [group for group in groups if group.front]
     if not front:
@@ -106,7 +106,7 @@ def draw(figure: Any, scenarios: Mapping[str, Sequence[Row]], path: str) -> None
     save(figure, path)
 
 
-def _panel(axes: Any, name: str, groups: Sequence[Group]) -> None:
+def _panel(axes: Any, name: str, groups: Sequence[BarGroup]) -> None:
     front = [g for g in groups if g.front]
     beaten = [g for g in groups if not g.front]
     # A step, not a straight line: there is no policy between two neighbours on the front.

@@ -10,7 +10,7 @@ from pathlib import Path
 from amp_nova import conf as conf_
 from amp_nova import plugins
 from amp_nova.agent import settings
-from amp_nova.agent.loop import Settings
+from amp_nova.agent.loop import LoopSettings
 from amp_nova.cmd.arguments import nearest
 from amp_nova.conf.agent import GROUP, OPTS
 from amp_nova.exceptions import ConfigInvalid
@@ -50,7 +50,7 @@ def warn(log: Logger, scenario: Scenario) -> None:
         log.warning("%s: %s", scenario.name, sentence)
 
 
-def agent_options(options: AgentKeys, at: Place) -> Settings:
+def agent_options(options: AgentKeys, at: Place) -> LoopSettings:
     """The loop's settings; ``ScenarioInvalid`` names the place of an invalid option.
 
     Options that only concern a real host are checked, and have no effect.

@@ -33,7 +33,7 @@ from amp_nova.exceptions import (
 from amp_nova.host.calibration import idleness
 from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.private_files import replace_file
-from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.speedup import SpeedupEstimate
 from amp_nova_lab.recording import file, machine
 from amp_nova_lab.recording.file import Surroundings
 from amp_nova_lab.recording.recorder import BUCKETS_MAX, Recorder, Recording
@@ -218,12 +218,12 @@ def _surroundings(
     return Surroundings(name, policy, changed, _published(answer), busy_cores=busy_cores)
 
 
-def _published(answer: Mapping[str, Any]) -> dict[VcpuKey, Estimate]:
+def _published(answer: Mapping[str, Any]) -> dict[VcpuKey, SpeedupEstimate]:
     """The speedups that the agent knows."""
     estimates = {}
     for instance in answer["status"]:
         for vcpu in instance["vcpus"]:
             if (speedup := vcpu.get("speedup")) is not None:
-                estimate = Estimate(speedup["ratio"], speedup["error"], speedup["source"])
+                estimate = SpeedupEstimate(speedup["ratio"], speedup["error"], speedup["source"])
                 estimates[instance["instance"], vcpu["index"]] = estimate
     return estimates

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from amp_nova.agent.cycle import Cycle, VcpuRecord
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import Booking, best_effort, parse
 from amp_nova.model.observation import VcpuKey
@@ -77,7 +77,7 @@ ACTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class VcpuRow:
     """One vCPU in the last second."""
 
     booked_refcores: float | None
@@ -93,13 +93,13 @@ class Side:
     def __init__(self, *, enforce: bool) -> None:
         self._enforce = enforce
         self._host = SimHost(TOPOLOGY)
-        self._loop = Loop(self._host, self._host, Settings(Terms(enforce=enforce)))
+        self._loop = Loop(self._host, self._host, LoopSettings(Terms(enforce=enforce)))
         self._booked: dict[VcpuKey, float | None] = {}
         self._windows: dict[VcpuKey, Windows] = {}
         self._ref_s: dict[VcpuKey, float] = {}
         self.cycles: tuple[Cycle, ...] = ()
         """Those of the last second: two if guests arrived or left, else one."""
-        self.rows: dict[VcpuKey, Row] = {}
+        self.rows: dict[VcpuKey, VcpuRow] = {}
         self.ratios: dict[VcpuKey, list[float]] = {}
         """Delivered ratio of every booked vCPU, second by second."""
 
@@ -130,7 +130,7 @@ class Side:
             for v in d.vcpus
         }
 
-    def _row(self, key: VcpuKey, vcpu: VcpuRecord) -> Row:
+    def _row(self, key: VcpuKey, vcpu: VcpuRecord) -> VcpuRow:
         meter = self._host.meters(key[0])[key[1]]
         window, reading = self._windows[key], vcpu.reading
         window.close((meter,), WINDOW_S)
@@ -140,7 +140,7 @@ class Side:
         total = sum(s * (t.coefficient or 0.0) for s, t in zip(meter.run_s, types, strict=True))
         delivered, self._ref_s[key] = total - self._ref_s[key], total
         on = TOPOLOGY.type_of(reading.last_pcpu) if reading.last_pcpu is not None else None
-        return Row(
+        return VcpuRow(
             self._booked[key],
             delivered / WINDOW_S,
             window.last,
@@ -206,7 +206,7 @@ class Show:
         self.now_s = 0
         self.duration_s = acts_s * len(ACTS)
         self._acts_s = acts_s
-        self.history: list[tuple[Mapping[VcpuKey, Row], Mapping[VcpuKey, Row]]] = []
+        self.history: list[tuple[Mapping[VcpuKey, VcpuRow], Mapping[VcpuKey, VcpuRow]]] = []
         """The rows of both hosts, second by second."""
 
     @property

@@ -64,7 +64,7 @@ class Survey(Report):
         """Ask Prometheus; raises ``AmpError`` for invalid input."""
         bookings = _bookings(args.booking)
         drawing = None if args.plot is None else figure.empty(args.plot)
-        prometheus = cpu_use.Prometheus(args.prometheus, args.days, args.step)
+        prometheus = cpu_use.RangeQueries(args.prometheus, args.days, args.step)
         instances = cpu_use.instances(prometheus, bookings)
         rows: list[Row] = []
         for refcores in sorted({i["refcores"] for i in instances.values()}):

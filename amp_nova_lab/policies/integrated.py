@@ -49,7 +49,7 @@ _NOISE = 1e-9
 Vm = Sequence[VcpuView]
 
 
-class _Cores:
+class _FilledCores:
     """The pCPUs of a host, and the vCPUs that have been put on them so far."""
 
     def __init__(self, view: HostView, instances: Mapping[str, Vm]) -> None:
@@ -139,7 +139,7 @@ class IntegratedPolicy:
             return Decision({}, view.memory)
         names = {v.key[0] for v in view.vcpus}
         home = dict(view.memory) if isinstance(view.memory, dict) else {}
-        cores = _Cores(view, instances)
+        cores = _FilledCores(view, instances)
         full = {at for at, ids in enumerate(cores.of_type) if not any(map(cores.has_time.get, ids))}
         if home.keys() != names or full & set(home.values()):
             home = self.first_places(view)[0]
@@ -157,7 +157,7 @@ class IntegratedPolicy:
         instances: dict[str, list[VcpuView]] = {}
         for vcpu in sorted(view.vcpus, key=lambda v: v.key):
             instances.setdefault(vcpu.key[0], []).append(vcpu)
-        cores = _Cores(view, instances)
+        cores = _FilledCores(view, instances)
         home: dict[str, int | None] = {}
         for name, vm in instances.items():
             home[name] = self._home(cores, vm)
@@ -167,7 +167,7 @@ class IntegratedPolicy:
                     cores.put(vcpu.key, pcpu)
         return home, cores.on
 
-    def _home(self, cores: _Cores, vm: Vm) -> int | None:
+    def _home(self, cores: _FilledCores, vm: Vm) -> int | None:
         if len(vm) > sum(len(ids) for ids in cores.of_type[:-1]):
             return None
         fits = [at for at in range(len(cores.of_type)) if cores.suits(at, vm)]
@@ -183,7 +183,7 @@ class IntegratedPolicy:
 
 
 def _place_at_home(
-    cores: _Cores, instances: Mapping[str, Vm], home: Mapping[str, int | None]
+    cores: _FilledCores, instances: Mapping[str, Vm], home: Mapping[str, int | None]
 ) -> None:
     """Put vCPUs on their instance's core type: on their own pCPU, else on the least loaded."""
     others = []
@@ -202,7 +202,7 @@ def _place_at_home(
             cores.put(vcpu.key, pcpu)
 
 
-def _even_out(cores: _Cores, vcpus: Mapping[VcpuKey, VcpuView], ids: Sequence[int]) -> None:
+def _even_out(cores: _FilledCores, vcpus: Mapping[VcpuKey, VcpuView], ids: Sequence[int]) -> None:
     """Move vCPUs within a core type while that lowers the greater of the two loads."""
     for _ in vcpus:
         source = max(ids, key=lambda p: (cores.load[p], p), default=None)
@@ -221,7 +221,7 @@ def _even_out(cores: _Cores, vcpus: Mapping[VcpuKey, VcpuView], ids: Sequence[in
 
 
 def _steal(
-    cores: _Cores,
+    cores: _FilledCores,
     vcpus: Mapping[VcpuKey, VcpuView],
     home: Mapping[str, int | None],
     idle: Sequence[int],

@@ -10,8 +10,8 @@ from typing import Any
 
 from amp_nova.hardware.effective_speed import speed
 from amp_nova.model.topology import CoreType
-from amp_nova.profiling.speedup import Estimate
-from amp_nova_lab.recording.recorder import Bucket, RecordedVcpu
+from amp_nova.profiling.speedup import SpeedupEstimate
+from amp_nova_lab.recording.recorder import Bucket, VcpuRecording
 from amp_nova_lab.scenarios.hosts import RATE_LEAST, RATE_MOST
 
 ASSUMED, FLAVOR = "assumed", "flavor"
@@ -26,12 +26,12 @@ CONFIRMED = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class BehaviourPhase:
     """A time in which the vCPU behaved alike; ``speedup``: the most certain estimate in it."""
 
     for_s: float
     demand_ratio: float
-    speedup: Estimate | None
+    speedup: SpeedupEstimate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Gain:
         return speed(types, at, self.ratio)
 
 
-def gain(measured: Estimate | None, hinted: float | None) -> Gain:
+def gain(measured: SpeedupEstimate | None, hinted: float | None) -> Gain:
     """The speedup to count with: measured, else what the flavor states, else none."""
     if measured is not None:
         return Gain(round(measured.value, DIGITS), round(measured.se, DIGITS), str(measured.source))
@@ -60,7 +60,7 @@ def gain(measured: Estimate | None, hinted: float | None) -> Gain:
 
 
 def workload(
-    vcpu: RecordedVcpu, types: tuple[CoreType, ...], gain: Gain, phases_max: int
+    vcpu: VcpuRecording, types: tuple[CoreType, ...], gain: Gain, phases_max: int
 ) -> dict[str, Any]:
     """The keys of one vCPU's workload; a speedup that was never measured is ``null``."""
     keys: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def workload(
     return keys
 
 
-def differ(speedup: Estimate | None, gain: Gain) -> bool:
+def differ(speedup: SpeedupEstimate | None, gain: Gain) -> bool:
     """Whether the speedup of a phase differs from that of the vCPU."""
     if speedup is None or gain.ratio is None:
         return False
@@ -87,7 +87,7 @@ def differ(speedup: Estimate | None, gain: Gain) -> bool:
 
 
 def with_instructions(
-    keys: Mapping[str, Any], vcpu: RecordedVcpu, reference_ips: float, gain: Gain, types: Any
+    keys: Mapping[str, Any], vcpu: VcpuRecording, reference_ips: float, gain: Gain, types: Any
 ) -> dict[str, Any]:
     """The workload of a vCPU that books instructions: it retires as many as were counted."""
     slow_s = math.fsum(s * gain.on(types, at) for at, s in enumerate(vcpu.run_s))
@@ -100,7 +100,7 @@ def with_instructions(
     return {**changed, "phases": [{**part, "ipc_ratio": _bounded(ratio)} for part in parts]}
 
 
-def _keys(part: Phase, types: tuple[CoreType, ...]) -> dict[str, Any]:
+def _keys(part: BehaviourPhase, types: tuple[CoreType, ...]) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "for_s": max(0.001, round(part.for_s, 3)),
         "utilization": round(part.demand_ratio, DIGITS),
@@ -119,7 +119,7 @@ def _bounded(value: float) -> float:
     return round(min(max(value, RATE_LEAST), RATE_MOST), DIGITS)
 
 
-def phases(buckets: Sequence[Bucket], most: int) -> tuple[Phase, ...]:
+def phases(buckets: Sequence[Bucket], most: int) -> tuple[BehaviourPhase, ...]:
     """The phases of a vCPU, at most ``most``; smaller changes are ignored if there are more."""
     factor = 1.0
     while True:
@@ -165,11 +165,13 @@ def _demand_ratio(part: Sequence[Bucket]) -> float | None:
     return min(1.0, math.fsum(b.demand_s for b in part) / observed_s) if observed_s > 0.0 else None
 
 
-def _best(part: Sequence[Bucket]) -> Estimate | None:
+def _best(part: Sequence[Bucket]) -> SpeedupEstimate | None:
     estimates = (b.speedup for b in part if b.speedup is not None)
     return min(estimates, key=lambda estimate: estimate.se, default=None)
 
 
-def _phase(part: Sequence[Bucket]) -> Phase:
+def _phase(part: Sequence[Bucket]) -> BehaviourPhase:
     # Time that was not observed is assumed to be like the rest of the phase.
-    return Phase(math.fsum(b.length_s for b in part), _demand_ratio(part) or 0.0, _best(part))
+    return BehaviourPhase(
+        math.fsum(b.length_s for b in part), _demand_ratio(part) or 0.0, _best(part)
+    )

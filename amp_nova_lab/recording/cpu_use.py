@@ -38,7 +38,7 @@ Key = tuple[str, str]  # a host and a domain, as labels have them
 Row = dict[str, Any]  # an instance or a flavor, as in the document that -f json prints
 
 
-class Prometheus:
+class RangeQueries:
     """Answers queries about now, and about ``points`` in time that are ``step_s`` apart."""
 
     def __init__(self, url: str, days: float, step_s: int) -> None:
@@ -111,7 +111,7 @@ def _shown(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text[:NAME_MAX])
 
 
-def instances(prometheus: Prometheus, bookings: Mapping[str, float]) -> dict[Key, Row]:
+def instances(prometheus: RangeQueries, bookings: Mapping[str, float]) -> dict[Key, Row]:
     """The instances that run now and whose flavor matches a pattern of ``bookings``."""
     info = prometheus.series(f'{{__name__=~"{"|".join(INFO)}"}}')
     if not info:
@@ -135,7 +135,7 @@ def instances(prometheus: Prometheus, bookings: Mapping[str, float]) -> dict[Key
 
 
 def summaries(
-    prometheus: Prometheus, vcpus: Mapping[Key, int], summary: Callable[[list[float]], T]
+    prometheus: RangeQueries, vcpus: Mapping[Key, int], summary: Callable[[list[float]], T]
 ) -> dict[Key, T]:
     """A summary, for each instance, of the cores that its busiest vCPU used in every step.
 

@@ -14,11 +14,11 @@ from amp_nova.accounting.slowdown import Recent, Shared
 from amp_nova.model import cpulist
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
-from amp_nova.profiling.speedup import Estimate, hinted_speedup
+from amp_nova.profiling.speedup import SpeedupEstimate, hinted_speedup
 from amp_nova_lab.counters import reference_ips
 from amp_nova_lab.recording import behaviour, machine
 from amp_nova_lab.recording.behaviour import ASSUMED, DIGITS, FLAVOR, Gain
-from amp_nova_lab.recording.recorder import RecordedInstance, RecordedVcpu, Recording, better
+from amp_nova_lab.recording.recorder import RecordedInstance, Recording, VcpuRecording, better
 from amp_nova_lab.report import Delivered
 from amp_nova_lab.scenarios.document import SIZE_MAX_BYTES
 
@@ -42,7 +42,7 @@ class Surroundings:
     name: str
     policy: str = "none"
     agent: Mapping[str, Any] = field(default_factory=dict)
-    published: Mapping[VcpuKey, Estimate] = field(default_factory=dict)
+    published: Mapping[VcpuKey, SpeedupEstimate] = field(default_factory=dict)
     ran: bool = True
     busy_cores: float | None = None
     """How many pCPUs were busy on average, with any work; ``None``: unknown."""
@@ -275,12 +275,12 @@ class _Instances:
             ],
         }
 
-    def _speed(self, vcpu: RecordedVcpu, gain: Gain) -> float:
+    def _speed(self, vcpu: VcpuRecording, gain: Gain) -> float:
         """Its work, in seconds on the slowest core type."""
         return sum(s * gain.on(self.types, at) for at, s in enumerate(vcpu.full_speed_s))
 
     def _slowdown(
-        self, instance: RecordedInstance, pairs: Sequence[tuple[RecordedVcpu, Gain]]
+        self, instance: RecordedInstance, pairs: Sequence[tuple[VcpuRecording, Gain]]
     ) -> float | None:
         only = instance.booking.core_type
         counts = [

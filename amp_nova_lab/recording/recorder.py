@@ -19,7 +19,7 @@ from amp_nova.model.observation import (
 from amp_nova.model.topology import Topology
 from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
-from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.speedup import SpeedupEstimate
 from amp_nova_lab.guest import Meter
 from amp_nova_lab.report import WINDOW_S, Windows
 
@@ -38,11 +38,11 @@ class Bucket:
     length_s: float
     observed_s: float
     demand_s: float
-    speedup: Estimate | None = None
+    speedup: SpeedupEstimate | None = None
 
 
 @dataclass(slots=True)
-class RecordedVcpu:
+class VcpuRecording:
     """One vCPU. Times are in seconds; ``run_s`` and ``full_speed_s`` as in ``sim.vcpu.Meter``.
 
     ``elsewhere_s``: time it ran on an unknown core type. ``ipc``: instructions per cycle by core
@@ -57,7 +57,7 @@ class RecordedVcpu:
     elsewhere_s: float = 0.0
     buckets: list[Bucket] = field(default_factory=list)
     ipc: dict[str, float] = field(default_factory=dict)
-    speedup: Estimate | None = None
+    speedup: SpeedupEstimate | None = None
     position: int | None = None
     """Position of the core type on which it was first seen."""
 
@@ -88,7 +88,7 @@ class RecordedInstance:
     domain: Domain
     booking: Booking
     errors: tuple[str, ...]
-    vcpus: list[RecordedVcpu]
+    vcpus: list[VcpuRecording]
     allowed: dict[int, frozenset[int]]
     windows: Windows | None
     late: bool = False
@@ -172,7 +172,7 @@ class Recorder:
         # Before it arrived it had no demand.
         absent = Bucket(late_s, late_s, 0.0)
         vcpus = [
-            RecordedVcpu([0.0] * types, [0.0] * types, buckets=[absent] if late_s else [])
+            VcpuRecording([0.0] * types, [0.0] * types, buckets=[absent] if late_s else [])
             for _ in range(domain.vcpus)
         ]
         windows = None
@@ -226,7 +226,7 @@ class Recorder:
             self._window_ns = observation.time_ns
 
 
-def better(one: Estimate | None, other: Estimate | None) -> Estimate | None:
+def better(one: SpeedupEstimate | None, other: SpeedupEstimate | None) -> SpeedupEstimate | None:
     """The estimate with the least standard error; one from runs on both core types goes first."""
     estimates = [e for e in (other, one) if e is not None]
     return min(estimates, key=lambda e: (e.source != "sampling", e.se), default=None)
@@ -253,7 +253,7 @@ def _position(topology: Topology, reading: VcpuReading) -> int | None:
 
 
 def _enter(
-    vcpu: RecordedVcpu, topology: Topology, readings: tuple[VcpuReading, ...], used: Usage
+    vcpu: VcpuRecording, topology: Topology, readings: tuple[VcpuReading, ...], used: Usage
 ) -> None:
     """Add an interval; if the vCPU moved in it, half of the interval counts on either core type."""
     positions = [p for r in readings if (p := _position(topology, r)) is not None]
@@ -274,7 +274,7 @@ def _extend(
     buckets: list[Bucket],
     passed_s: float,
     used: Usage | None,
-    speedup: Estimate | None,
+    speedup: SpeedupEstimate | None,
     length_s: float,
 ) -> None:
     """Add an interval to the last bucket, or to a new one once that is full."""

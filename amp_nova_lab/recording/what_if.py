@@ -49,7 +49,7 @@ Intervals = Mapping[tuple[str, str], tuple[float, float] | None]
 """In what interval each number is, 9 times of 10."""
 
 
-class RecordedVcpu(Keys, frozen=True):
+class VcpuHistory(Keys, frozen=True):
     """One vCPU; the speedup has an error if it was measured."""
 
     cpu_s: dict[str, NotNegative] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class RecordedVm(Keys, frozen=True):
     delivered_ratio: NotNegative | None = None
     delivered_ratio_min: NotNegative | None = None
     delivered_ratio_max: NotNegative | None = None
-    vcpus: list[RecordedVcpu] = field(default_factory=list)
+    vcpus: list[VcpuHistory] = field(default_factory=list)
     lasted_s: Positive = math.inf
     """That of the recording."""
 

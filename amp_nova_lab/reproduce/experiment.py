@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from amp_nova.agent.loop import Settings
+from amp_nova.agent.loop import LoopSettings
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
@@ -76,7 +76,7 @@ def scenario(machine: Machine, guests: Iterable[Guest], duration_s: float) -> Sc
         duration_s,
         machine.topology,
         tuple(guests),
-        agent=Settings(Terms(cycle_s=INTERVAL_S)),
+        agent=LoopSettings(Terms(cycle_s=INTERVAL_S)),
     )
 
 

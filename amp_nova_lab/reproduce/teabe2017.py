@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from amp_nova.agent.loop import Settings
+from amp_nova.agent.loop import LoopSettings
 from amp_nova.control.context import Terms
 from amp_nova_lab.report import VmResultWithRequests
 from amp_nova_lab.reproduce.experiment import (
@@ -94,7 +94,7 @@ def _times(fast: int, vcpus: int, speedup: float, kind: str, controller: str = "
     made = replace(
         scenario(MACHINE, guests, SECONDS),
         ips_controller=controller,
-        agent=Settings(Terms(enforce=kind != "")),
+        agent=LoopSettings(Terms(enforce=kind != "")),
     )
     booked = 50e6 / REFERENCE_IPS if kind == "2" else 1.0
     return booked / statistics.mean(speeds(run(made, "none")).values())
@@ -158,7 +158,7 @@ def _latencies(where: str, kind: str, inputs: Queue) -> tuple[float, ...]:
     made = replace(
         scenario(MACHINE, [guest("apache", workload, 1, specs, where)], 20.0),
         seed=inputs.seed,
-        agent=Settings(Terms(enforce=kind != "")),
+        agent=LoopSettings(Terms(enforce=kind != "")),
     )
     vm = run(made, "none").vms["apache"]
     assert isinstance(vm, VmResultWithRequests)

@@ -12,7 +12,7 @@ import yaml
 from msgspec import Meta
 from msgspec import field as key
 
-from amp_nova.agent.loop import Settings
+from amp_nova.agent.loop import LoopSettings
 from amp_nova.control.ips_controller import CONTROLLERS
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import Booking, parse
@@ -103,10 +103,10 @@ class Scenario:
     seed: int = 0
     ips_controller: str = "default"
     machine: Machine = field(default_factory=Machine)
-    agent: Settings = field(default_factory=Settings)
+    agent: LoopSettings = field(default_factory=LoopSettings)
 
 
-AgentOptions = Callable[[AgentKeys, Place], Settings]
+AgentOptions = Callable[[AgentKeys, Place], LoopSettings]
 
 
 def read(whole: Place, agent_options: AgentOptions) -> Scenario:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.api import Policy
 from amp_nova_lab import report
-from amp_nova_lab.guest import Share, SimVcpu
+from amp_nova_lab.guest import RunningShare, SimVcpu
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.policies.aash import BY_VCPU, AashPolicy
 from amp_nova_lab.policies.credit import CreditPolicy
@@ -61,7 +61,7 @@ class SlotCores:
     def changed(self, vcpu: SimVcpu) -> None:
         """Nothing to do: affinities, limits and weights have no effect here."""
 
-    def reschedule(self) -> Mapping[SimVcpu, Share]:
+    def reschedule(self) -> Mapping[SimVcpu, RunningShare]:
         """A whole core or nothing, for every vCPU that started or stopped running."""
         if self._begins:
             if self._slot % CYCLE_SLOTS == 0:
@@ -73,7 +73,9 @@ class SlotCores:
         changed = sorted(self._board.changed, key=lambda v: v.order)
         self._board.changed.clear()
         return {
-            v: Share({v.pcpu: 1.0} if v.pcpu is not None and self._board.runs(v) else {}, 0.0)
+            v: RunningShare(
+                {v.pcpu: 1.0} if v.pcpu is not None and self._board.runs(v) else {}, 0.0
+            )
             for v in changed
         }
 

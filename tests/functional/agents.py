@@ -12,7 +12,7 @@ from nova.exception import InstanceNotFound
 from oslo_config import cfg
 
 from amp_nova import conf as agent_conf
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.agent.publish.host_reports import MessageBus, Publisher
 from amp_nova.control.context import Terms
@@ -53,7 +53,7 @@ class Agent:
     def __init__(self, compute, types=None, reserve_ratio=0.0, bookable=None):
         self._compute = compute
         self.host = hosts.FakeHost(types if isinstance(types, Topology) else hosts.topology(types))
-        self.loop = Loop(self.host, self.host, Settings(Terms(reserve_ratio)))
+        self.loop = Loop(self.host, self.host, LoopSettings(Terms(reserve_ratio)))
         self.info = HostInfo(compute.host, bookable, reserve_ratio)
         bus = MessageBus(nova.rpc.TRANSPORT, compute.host)
         self.publisher = Publisher(options().reports, compute.host, bus, answer_spread_s=0.0)

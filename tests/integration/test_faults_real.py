@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.guard import record
 from tests.support import fault_table
 from tests.support.lab import FAST, SLOW, cgroup, quota, until
@@ -91,7 +91,7 @@ def test_a_domain_destroyed_in_the_middle_of_a_cycle_affects_no_other(guests, ag
                 self.done = True
             return writer.apply(changes)
 
-    loop = Loop(sensor, Executioner(), Settings())
+    loop = Loop(sensor, Executioner(), LoopSettings())
     first = loop.cycle()
     until(lambda: not Path(f"/proc/{doomed.pid}").exists(), 10, "the end of QEMU")
     second = loop.cycle()

@@ -12,7 +12,7 @@ import pytest
 
 import amp_nova
 from amp_nova.guard import record
-from amp_nova.guard.record import Domain, Tuning, Vcpu
+from amp_nova.guard.record import RecordedDomain, RecordedVcpu, Tuning
 from amp_nova.kernel.threads import started
 from amp_nova.model.bandwidth import Bandwidth, SafeState
 from tests.support.lab import until
@@ -27,7 +27,7 @@ def recorded(stand, safe):
     """A stand-in's record: found without a limit and with the usual weight, on both CPUs."""
     process = f"/proc/{stand.process.pid}"
     task = f"{process}/task/{stand.process.pid}"
-    vcpu = Vcpu(
+    vcpu = RecordedVcpu(
         task,
         started(task),
         str(stand.vcpu),
@@ -38,7 +38,9 @@ def recorded(stand, safe):
         safe,
     )
     group, inode, name = str(stand.group), stand.group.stat().st_ino, stand.group.name
-    return Domain(name, name, "", process, started(process), group, inode, 1024, 5120, {0: vcpu})
+    return RecordedDomain(
+        name, name, "", process, started(process), group, inode, 1024, 5120, {0: vcpu}
+    )
 
 
 @pytest.fixture

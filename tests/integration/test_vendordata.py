@@ -5,7 +5,7 @@ import time
 import pytest
 
 from amp_nova.tenant import prometheus
-from amp_nova.tenant.prometheus import Prometheus
+from amp_nova.tenant.prometheus import ServerFigures
 from tests.integration.test_dashboards import scraping
 from tests.support import agents_served
 from tests.support.lab import until
@@ -25,7 +25,7 @@ def source(tmp_path_factory):
             # A machine that is busy with other tests is slower than 200 ms.
             patch.setattr(prometheus, "ANSWER_S", 3.0)
             patch.setattr(prometheus, "CACHE_S", 0.1)
-            made = Prometheus(settings(server.address))
+            made = ServerFigures(settings(server.address))
             until(lambda: made.figures("db", PROJECT), 15, "figures")
             made.server, made.agents = server, server.agents
             yield made

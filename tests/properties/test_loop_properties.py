@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from tests.support import hosts
@@ -70,7 +70,7 @@ def populated(draw, one_pcpu=False):
 @given(populated(), st.booleans(), st.sampled_from([0.0, 0.2]))
 def test_a_host_comes_to_rest_and_a_restart_adopts_it(host, one_pcpu, reserve_ratio):
     """After a few cycles nothing changes any more, over-booked or not, for old and new agents."""
-    settings = Settings(Terms(reserve_ratio, one_pcpu))
+    settings = LoopSettings(Terms(reserve_ratio, one_pcpu))
     loop = Loop(host, host, settings)
     for _ in range(SETTLED_AFTER):
         cycle(loop, host)
@@ -107,7 +107,7 @@ class Life(RuleBasedStateMachine):
     )
     def begin(self, types, numbers, one):
         self.host = FakeHost(hosts.topology(types))
-        settings = Settings(Terms(0.0, one), policy=PolicySettings(2.0))
+        settings = LoopSettings(Terms(0.0, one), policy=PolicySettings(2.0))
         self.loop = Loop(self.host, self.host, settings, Chance(numbers))
         self.count = 0
         self.report = None
@@ -163,7 +163,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def new_agent(self):
-        self.loop = Loop(self.host, self.host, Settings(policy=PolicySettings(2.0)))
+        self.loop = Loop(self.host, self.host, LoopSettings(policy=PolicySettings(2.0)))
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 60.0, 400.0]), times=st.integers(1, 3))
     def cycle(self, seconds, times):

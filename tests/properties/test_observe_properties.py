@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from amp_nova.accounting.would_throttle import throttled_s
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.model.observation import Usage
@@ -14,7 +14,7 @@ from tests.properties.test_loop_properties import Chance, Life, cycle, hybrids, 
 from tests.support import hosts
 from tests.support.hosts import FakeHost
 
-DRY = Settings(Terms(), dry_run=True)
+DRY = LoopSettings(Terms(), dry_run=True)
 ratios = st.floats(0.0, 1.0)
 limits = st.floats(0.01, 1.0)
 
@@ -38,7 +38,7 @@ class Observed(Life):
     )
     def begin(self, types, numbers):
         self.host = FakeHost(hosts.topology(types))
-        settings = Settings(Terms(), policy=PolicySettings(2.0), dry_run=True)
+        settings = LoopSettings(Terms(), policy=PolicySettings(2.0), dry_run=True)
         self.loop = Loop(self.host, NeverWrites(), settings, Chance(numbers))
         self.count = 0
         self.report = None
@@ -80,7 +80,7 @@ def busy_hosts(draw):
 def test_predicted_throttling_is_that_of_enforcement(pair, cycles):
     """The same limits, and within 5 % the same throttled time, for guests that are busy or idle."""
     enforced, observed = pair
-    enforcing = Loop(enforced, enforced, Settings(Terms()))
+    enforcing = Loop(enforced, enforced, LoopSettings(Terms()))
     watching = Loop(observed, NeverWrites(), DRY)
     first = cycle(enforcing, enforced), cycle(watching, observed)
     before_ns = {k: enforced.vcpu(*k).throttled_ns for k in first[0].entitlements}

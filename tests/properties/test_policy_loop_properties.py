@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
@@ -73,7 +73,7 @@ def cycles(policy, host):
     # On the one pCPU it was packed onto a booking is exact; on a nearly full core type the host's
     # scheduler may not find the way to pack all.
     # The reserve is the time that best effort has on a pCPU that is booked in full.
-    how = Settings(Terms(0.05, one_pcpu=True), policy=PolicySettings(INTERVAL_S))
+    how = LoopSettings(Terms(0.05, one_pcpu=True), policy=PolicySettings(INTERVAL_S))
     loop = Loop(host, host, how, load_policy(policy), lambda: 0.0)
     intervals = (INTERVAL_S * n for n in range(1, int(DURATION_S / INTERVAL_S)))
     for at_s in sorted({*range(1, DURATION_S + 1), *intervals}):

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.profiling import speedup as speedup_
 from amp_nova.profiling.counter_windows import CounterProfile, smooth, with_window
-from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.speedup import SpeedupEstimate
 from amp_nova_lab.counters import Counting
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.scenarios.workload import Phase
@@ -60,7 +60,7 @@ class Bench:
     def __post_init__(self):
         counting = Counting(noise_ratio=NOISE_RATIO, seed=0)
         self.host = SimHost(HOST, (), 0, counting)
-        settings = Settings(adaptive=True)
+        settings = LoopSettings(adaptive=True)
         self.loop = Loop(self.host, self.host, settings, stopwatch=lambda: 0.0)
 
     def add(self, name, speedup, start_on, refcores=REFCORES, **specs):
@@ -166,7 +166,7 @@ def test_counters_alone_come_close(speedup):
 )
 def test_own_coefficients_are_bounded(value, se, coefficient):
     """Between 1 and the hardware's, whatever the estimate; and between the estimate and that."""
-    found = speedup_.shrink(Estimate(value, se, "x"), coefficient)
+    found = speedup_.shrink(SpeedupEstimate(value, se, "x"), coefficient)
     low, high = sorted((1.0, coefficient))
     nearer = min(high, max(low, value))
 

@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.cmd.command import as_json
 from amp_nova.control.context import Terms
@@ -83,7 +83,7 @@ def seconds(made, host, enforce=True):
     loop = Loop(
         host,
         host,
-        Settings(Terms(enforce=enforce), policy=PolicySettings(seed=made.seed)),
+        LoopSettings(Terms(enforce=enforce), policy=PolicySettings(seed=made.seed)),
         load_policy(made.policy),
     )
     for second in range(1, int(made.duration_s) + 1):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.admission.packing import Demand, pack
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.hardware.effective_speed import SMT_MODES, for_admission
 from amp_nova.policies.api import HostView
 from amp_nova.policies.placing.places import vcpus_per_pcpu
@@ -196,7 +196,7 @@ def test_best_effort_stays_off_a_whole_core_and_may_come_back():
     vm = guest("vm", pref_core="1.6")
     best_effort = guest("best-effort", vcpus=4)
     made = SimHost(host, [vm, best_effort])
-    loop = Loop(made, made, Settings(), stopwatch=lambda: 0.0)
+    loop = Loop(made, made, LoopSettings(), stopwatch=lambda: 0.0)
     kept = []
     for second in range(10):
         made.advance(float(second))

@@ -16,7 +16,7 @@ from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import CalibrationStatus, HostInfo
-from amp_nova.agent.publish.web_server import Settings, WebServer
+from amp_nova.agent.publish.web_server import WebServer, WebSettings
 from amp_nova.agent.threads import ThreadStatus
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
@@ -65,7 +65,7 @@ class Agent:
         status.counters = {("perf", ""): 1}
         status.lease = LeaseStatus(9.5, 0)
         status.threads = (ThreadStatus("exporter", 0, time.time()),)
-        server = WebServer(self.exporter.routes, Settings("127.0.0.1")).bind()
+        server = WebServer(self.exporter.routes, WebSettings("127.0.0.1")).bind()
         self.address, self.port = server.bind_addr
 
     def second(self) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from amp_nova.hardware.calibration import Calibration, Reference, summarise
-from amp_nova.hardware.slices import Run, Sample, Slice
+from amp_nova.hardware.slices import Run, Slice, SpeedSample
 from amp_nova.host.calibration.kernels import INTEGER
 from amp_nova.host.calibration.provenance import of_run
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -39,7 +39,7 @@ def sample(
     core_type="slow", ops=1000.0, number=0, kernel="integer", smt_busy=False, ips=None, **counted
 ):
     """The sample of a round."""
-    return Sample(number, core_type, kernel, smt_busy, 0, ops, ips, **counted)
+    return SpeedSample(number, core_type, kernel, smt_busy, 0, ops, ips, **counted)
 
 
 def topology(types: dict[str, tuple[int, ...]] | None = None, **values) -> Topology:

@@ -6,7 +6,7 @@ The model is written out here independently of the package: a core computes, the
 from dataclasses import dataclass
 
 from amp_nova.model.topology import CoreType
-from amp_nova.profiling.counter_windows import CounterProfile, Window, with_window
+from amp_nova.profiling.counter_windows import CounterProfile, CounterWindow, with_window
 from amp_nova.profiling.speedup import MissCost, Platform
 
 
@@ -34,7 +34,7 @@ class Work:
         """A window of two seconds; ``off`` and ``off_misses`` are factors of measurement error."""
         instructions = self.ips(position) * run_s * off
         cycles, misses = self.clocks_hz[position] * run_s, self.misses * instructions * off_misses
-        return Window(2.0, run_s, round(instructions), round(cycles), round(misses))
+        return CounterWindow(2.0, run_s, round(instructions), round(cycles), round(misses))
 
 
 def work_of(speedup, ratio=2.375, **more):

@@ -390,7 +390,7 @@ class Node:
     def __init__(self, root, monkeypatch, version=2, rescan_s=10.0, counters=None, lock=None):
         pytest.importorskip("libvirt", reason="libvirt-python is not installed")
         from amp_nova.host.sensor import HostPaths, LibvirtSensor  # only where libvirt is
-        from amp_nova.host.writer import Conditions, Writer
+        from amp_nova.host.writer import WriteConditions, Writer
 
         self.host = FakeFiles(root, version)
         self.kernel = self.host.kernel.install(monkeypatch)
@@ -405,7 +405,7 @@ class Node:
             counters,
             lambda: self.paused,
         )
-        self.writer = Writer(self.sensor, Conditions(lambda: self.paused, self.lock))
+        self.writer = Writer(self.sensor, WriteConditions(lambda: self.paused, self.lock))
 
     def _load(self):
         self.loads += 1

@@ -349,6 +349,16 @@ def word_faults(root: Path) -> list[str]:
     return faults
 
 
+def name_faults(root: Path) -> list[str]:
+    """A class has its name to itself over all of ``amp_nova``."""
+    defined: dict[str, list[str]] = {}
+    for path, nodes, _ in sources(root):
+        for node in nodes if not path.startswith(LAB) else ():
+            if isinstance(node, ast.ClassDef):
+                defined.setdefault(node.name, []).append(path)
+    return [f"{name}: {', '.join(paths)}" for name, paths in defined.items() if len(paths) > 1]
+
+
 def words(name: str) -> set[str]:
     return {w.lower() for part in name.split("_") for w in re.findall(r"[A-Z]?[a-z]+", part)}
 
@@ -365,7 +375,7 @@ def glossary_faults(root: Path) -> list[str]:
     return [term for term in terms.split("|") if term not in text]
 
 
-CHECKS = (import_faults, cycle_faults, decider_faults, size_faults, word_faults)
+CHECKS = (import_faults, cycle_faults, decider_faults, size_faults, word_faults, name_faults)
 
 
 @pytest.mark.parametrize("check", [*CHECKS, glossary_faults])
@@ -493,6 +503,13 @@ def test_too_much_is_found(tmp_path):
     )
 
     assert size_faults(root) == ["model/function.py f", "model/large.py C"]
+
+
+def test_a_name_that_two_classes_have_is_found(tmp_path):
+    """Those of the laboratory are its own."""
+    root = tree_of(tmp_path, model__x="class Host: ...", wire__x="class Host: ...")
+
+    assert name_faults(root) == ["Host: model/x.py, wire/x.py"]
 
 
 def test_private_words_are_found(tmp_path):

@@ -37,7 +37,7 @@ class Control:
                 reply = _reply(self.rfile.readline(_QUESTION_BYTES), answer)
                 self.wfile.write(json.dumps(reply).encode() + b"\n")
 
-        class Server(socketserver.ThreadingUnixStreamServer):
+        class SocketServer(socketserver.ThreadingUnixStreamServer):
             daemon_threads = True
 
             def handle_error(self, _request: object, _address: object) -> None:
@@ -47,7 +47,7 @@ class Control:
         where = path(state_path)
         try:
             where.unlink(missing_ok=True)
-            self._server = Server(str(where), Handler)
+            self._server = SocketServer(str(where), Handler)
             os.chmod(where, 0o600)
         except OSError as exc:
             raise ConfigInvalid(

@@ -42,14 +42,14 @@ class _Writer(Protocol):
 
 
 @dataclass(slots=True)
-class _Host:
+class _ReleaseHost:
     """This host: its records and, if libvirt answers, its domains.
 
     ``absent``: why the domains are missing; ``moved``: for each instance whose I/O threads the
     agent moved, their homes by thread ID.
     """
 
-    recorded: dict[str, record.Domain] = field(default_factory=dict)
+    recorded: dict[str, record.RecordedDomain] = field(default_factory=dict)
     here: dict[str, DomainReading] = field(default_factory=dict)
     writer: _Writer | None = None
     io_host: IoPort | None = None
@@ -95,7 +95,7 @@ def undo(
     state_path: Path,
     domains: Iterable[DomainReading],
     writer: _Writer,
-    recorded: Mapping[str, record.Domain],
+    recorded: Mapping[str, record.RecordedDomain],
     forget: Callable[[str], None],
 ) -> tuple[list[str], list[str]]:
     """Restore these recorded instances without a pause, as an agent that only observes does.
@@ -104,7 +104,7 @@ def undo(
     """
     changes, left = list[str](), list[str]()
     with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
-        host = _Host(dict(recorded), {r.domain.resource: r for r in domains}, writer)
+        host = _ReleaseHost(dict(recorded), {r.domain.resource: r for r in domains}, writer)
         for uuid in host.recorded:
             made, failed, _ = _restore(host, uuid, dry_run=False)
             changes += made
@@ -114,9 +114,9 @@ def undo(
     return changes, left
 
 
-def _observe(conf: cfg.ConfigOpts) -> tuple[_Host, list[str]]:
+def _observe(conf: cfg.ConfigOpts) -> tuple[_ReleaseHost, list[str]]:
     """This host, and a sentence for each part of it that cannot be read."""
-    host, left, state_path = _Host(), [], Path(conf.agent.state_path)
+    host, left, state_path = _ReleaseHost(), [], Path(conf.agent.state_path)
     for resource, domain in record.load_all(state_path / record.FOLDER):
         if isinstance(domain, Exception):
             left.append(f"{resource}: its record cannot be used: {domain}")
@@ -142,7 +142,7 @@ def _observe(conf: cfg.ConfigOpts) -> tuple[_Host, list[str]]:
     return host, left
 
 
-def _chosen(instances: list[str] | None, host: _Host) -> list[str]:
+def _chosen(instances: list[str] | None, host: _ReleaseHost) -> list[str]:
     if instances is not None:
         try:
             return list(dict.fromkeys(resolve(i, host.names()) for i in instances))
@@ -168,7 +168,7 @@ def _changed(reading: DomainReading) -> bool:
     return booked or limited or any(v.pcpus < v.allowed for v in reading.vcpus)
 
 
-def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[str], bool]:
+def _restore(host: _ReleaseHost, uuid: str, *, dry_run: bool) -> tuple[list[str], list[str], bool]:
     """Restore an instance: its changes, its leftovers, and whether the agent managed it.
 
     A CPU weight alone does not count as managed.
@@ -191,7 +191,7 @@ def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[
     return changes, left, managed
 
 
-def _exclude(state_path: Path, uuid: str, host: _Host) -> Collection[str]:
+def _exclude(state_path: Path, uuid: str, host: _ReleaseHost) -> Collection[str]:
     """Pause an instance until it is resumed; on a full disk, its record is deleted for that."""
     pauses = Pauses(state_path)
     try:

@@ -15,7 +15,7 @@ from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish import page, snapshot
 from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
-from amp_nova.agent.publish.metrics import Series
+from amp_nova.agent.publish.metrics import HostSeries
 from amp_nova.agent.publish.snapshot import History
 from amp_nova.agent.publish.web_server import Page, Route
 
@@ -42,7 +42,7 @@ class Exporter:
         self.io: IoReport | None = None
         self.admits: HostInfo | None = None
         self._reuse_s = reuse_s
-        self._series = Series(detail)
+        self._series = HostSeries(detail)
         self._cycle: Cycle | None = None
         self._history = History()
         self._rendered: dict[Callable[[], Page], tuple[float, Page]] = {}

@@ -22,7 +22,7 @@ from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.io_work import IoDomain, IoReport
 from amp_nova.agent.publish import host_info, snapshot
 from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
-from amp_nova.agent.publish.snapshot import Labels, Snapshot, Totals, of_each
+from amp_nova.agent.publish.snapshot import Labels, Snapshot, VcpuTotals, of_each
 from amp_nova.control.foreign_changes import CAUSES as CHANGED
 from amp_nova.flavor import scs
 
@@ -272,11 +272,11 @@ def rows() -> tuple[Row[Any], ...]:
     return tuple(row for section in every for row in section)
 
 
-class Series:
+class HostSeries:
     """The series of this host up to a level of ``DETAILS``; remembers what instances counted."""
 
     def __init__(self, detail: str) -> None:
-        self._detail, self._totals = detail, Totals()
+        self._detail, self._totals = detail, VcpuTotals()
 
     def families(
         self, agent: AgentStatus, cycle: Cycle | None, io: IoReport | None, admits: HostInfo | None

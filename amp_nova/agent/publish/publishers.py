@@ -17,7 +17,7 @@ from amp_nova.agent.publish.host_info import (
     shared_pcpus,
     unclaimed_refcores,
 )
-from amp_nova.agent.publish.web_server import Server, WebServer
+from amp_nova.agent.publish.web_server import HttpServer, WebServer
 from amp_nova.agent.threads import HelperThread
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
@@ -83,7 +83,7 @@ class Publishers:
 
     def _serve(self) -> None:
         """The work of the exporter's thread."""
-        bound: list[Server] = []
+        bound: list[HttpServer] = []
         if not self._served.persist(lambda: bound.append(self._web.bind()), "no metrics"):
             return
         (server,) = bound

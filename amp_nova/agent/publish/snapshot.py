@@ -33,7 +33,7 @@ FLOATS = 3 + len(CAUSES)
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class VcpuTotals:
     """What all vCPUs have counted since the agent started, also those that are gone since.
 
     ``counts``: by what is counted; ``last``: the last counts of each vCPU that is present.
@@ -42,7 +42,7 @@ class Totals:
     counts: Mapping[Labels, float] = field(default_factory=dict)
     last: Mapping[Labels, float] = field(default_factory=dict)
 
-    def plus(self, now: Values, present: Collection[str]) -> "Totals":
+    def plus(self, now: Values, present: Collection[str]) -> "VcpuTotals":
         """With new counts, by instance, vCPU and what is counted; ``present``: all instances.
 
         A vCPU that cannot be read keeps its last counts, so that they are not added twice.
@@ -52,7 +52,7 @@ class Totals:
             more = max(0.0, count - self.last.get(key, 0.0))
             counts[key[2:]] = counts.get(key[2:], 0.0) + more
         kept = {key: count for key, count in self.last.items() if key[0] in present}
-        return Totals(counts, kept | now)
+        return VcpuTotals(counts, kept | now)
 
     def of(self, counted: str) -> Values:
         """The counts of one kind, by the values of its own labels."""
@@ -70,10 +70,10 @@ class Snapshot:
     instances: tuple[tuple[Labels, DomainRecord], ...]
     vcpus: tuple[tuple[Labels, VcpuRecord], ...]
     admits: HostInfo | None = None
-    totals: Totals = field(default_factory=Totals)
+    totals: VcpuTotals = field(default_factory=VcpuTotals)
 
 
-def snapshot(cycle: Cycle, admits: HostInfo | None, before: Totals) -> Snapshot:
+def snapshot(cycle: Cycle, admits: HostInfo | None, before: VcpuTotals) -> Snapshot:
     """The instances and vCPUs of a cycle; ``before``: the totals of the last snapshot."""
     instances = tuple(
         ((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains

@@ -60,7 +60,7 @@ Route = Callable[[], Page]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WebSettings:
     """Where and to whom to serve, as the options of ``[exporter]`` with the same names."""
 
     address: str = "127.0.0.1"
@@ -74,7 +74,7 @@ class Settings:
 class WebServer:
     """Serves ``routes``, by path."""
 
-    def __init__(self, routes: Mapping[str, Route], settings: Settings) -> None:
+    def __init__(self, routes: Mapping[str, Route], settings: WebSettings) -> None:
         """Read certificate and key; raises ``ConfigInvalid`` if they cannot be used."""
         self._routes, self._settings = routes, settings
         secured = settings.cert_file or settings.key_file or settings.client_ca_file
@@ -86,7 +86,7 @@ class WebServer:
         """``http`` or ``https``."""
         return "https" if self._tls else "http"
 
-    def bind(self) -> "Server":
+    def bind(self) -> "HttpServer":
         """A server that accepts connections, in threads that end with the process.
 
         Raises:
@@ -96,7 +96,7 @@ class WebServer:
         names = (*own, own[0].partition(".")[0], *self._settings.allowed_hosts)
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         address, port = self._settings.address, self._settings.port
-        server = Server((address, port), self._answer, numthreads=CONNECTIONS_MAX)
+        server = HttpServer((address, port), self._answer, numthreads=CONNECTIONS_MAX)
         server.ssl_adapter = self._tls
         try:
             server.accepting.start()
@@ -109,7 +109,7 @@ class WebServer:
             ) from exc
         return server
 
-    def run(self, server: "Server", beat: Callable[[], bool]) -> None:
+    def run(self, server: "HttpServer", beat: Callable[[], bool]) -> None:
         """Watch over connections and certificates until ``beat`` returns ``False``, then stop.
 
         ``beat`` is called about every second.
@@ -192,14 +192,14 @@ def _plain(status: HTTPStatus, text: str, **headers: str) -> Page:
     return Page(f"{text}\n".encode(), status=status, headers=headers)
 
 
-class _Request(HTTPRequest):
+class _HttpRequest(HTTPRequest):
     def respond(self) -> None:
         self.conn.received = True
         super().respond()
 
 
 class _Connection(HTTPConnection):
-    RequestHandlerClass = _Request
+    RequestHandlerClass = _HttpRequest
     received = False
     """Whether the whole request has been received."""
 
@@ -226,7 +226,7 @@ class _Connection(HTTPConnection):
             super().close()
 
 
-class Server(wsgi.Server):
+class HttpServer(wsgi.Server):
     """cheroot's server with bounds on the number and duration of connections."""
 
     ConnectionClass = _Connection
@@ -290,7 +290,7 @@ class _Tls(Adapter):
 
     makefile = staticmethod(MakeFile)
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: WebSettings) -> None:
         self._settings = settings
         self.context = _context(settings)
         self._read_s = time.monotonic()
@@ -324,7 +324,7 @@ class _Tls(Adapter):
         return {"wsgi.url_scheme": "https"}
 
 
-def _context(settings: Settings) -> ssl.SSLContext:
+def _context(settings: WebSettings) -> ssl.SSLContext:
     """Certificate and key; with ``client_ca_file``, clients need a certificate that it signed."""
     options = ("cert_file", "key_file", "client_ca_file")
     try:

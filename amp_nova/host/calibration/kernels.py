@@ -21,7 +21,7 @@ from pathlib import Path
 from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
 from amp_nova.hardware import slices
 from amp_nova.hardware.calibration import Kernel
-from amp_nova.hardware.slices import Run, Sample, Slice
+from amp_nova.hardware.slices import Run, Slice, SpeedSample
 from amp_nova.host.counters import perf, perf_vcpu
 from amp_nova.kernel import cgroups
 
@@ -169,7 +169,7 @@ class Rounds:
     """The share of one pCPU to use at most beside other work, ``None`` without other work."""
     shuffled: random.Random = field(default_factory=random.Random)
 
-    def measure(self, number: int) -> list[Sample]:
+    def measure(self, number: int) -> list[SpeedSample]:
         """The samples of a round."""
         types = {name: len(core) > 1 for name, core in self.cores.items()}
         taken: dict[Run, list[Slice]] = {}

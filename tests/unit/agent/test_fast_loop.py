@@ -9,7 +9,7 @@ from amp_nova.control import ips_controller
 from amp_nova.control.ips_controller import IpsTerms
 from amp_nova.model.allocation import Failure
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import Sample
+from amp_nova.model.observation import VcpuSample
 
 R = 2e9
 KEY, OTHER = ("vm", 0), ("vm", 1)
@@ -29,7 +29,7 @@ class Counters:
     def plug(self, key, rate):
         """A vCPU that always wants to run."""
         self.rate[key], self.wants[key], self.limits[key] = rate, True, HALF
-        self.samples[key] = Sample(self.now_ns, 0, 0, 0)
+        self.samples[key] = VcpuSample(self.now_ns, 0, 0, 0)
 
     def let(self, seconds):
         """Time passes."""
@@ -37,7 +37,7 @@ class Counters:
         for key, was in self.samples.items():
             run_ns = round(self.wants[key] * seconds * 1e9 * self.limits[key].cores)
             wait_ns = round(self.wants[key] * seconds * 1e9) - run_ns
-            self.samples[key] = Sample(
+            self.samples[key] = VcpuSample(
                 self.now_ns,
                 was.run_ns + run_ns,
                 was.wait_ns + wait_ns,

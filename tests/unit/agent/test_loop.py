@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.cycle import STAGES
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.operator import status
 from amp_nova.control import foreign_changes
 from amp_nova.control.context import Terms
@@ -18,7 +18,7 @@ approx = pytest.approx
 
 def loop(host, answers=None, **settings):
     """A loop with a policy, if given, and some settings."""
-    return Loop(host, host, Settings(**settings), answers)
+    return Loop(host, host, LoopSettings(**settings), answers)
 
 
 def cycles(loop, host, count=1, seconds=1.0):

@@ -18,7 +18,7 @@ from amp_nova.guard.__main__ import Watch
 from amp_nova.guard.pauses import Pauses
 from amp_nova.guard.restore import original, restore
 from amp_nova.host.records import Records
-from amp_nova.host.writer import Conditions, Writer
+from amp_nova.host.writer import WriteConditions, Writer
 from amp_nova.kernel import cgroups, threads
 from amp_nova.model.bandwidth import Bandwidth
 from tests.support.fakehost import Node, put, resource
@@ -50,7 +50,7 @@ class Guarded:
         node = self.node
         node.sensor.reread()
         records = Records(self.state, node.sensor)
-        writer = Writer(node.sensor, Conditions(lambda: node.paused, records=records))
+        writer = Writer(node.sensor, WriteConditions(lambda: node.paused, records=records))
         return Loop(node.sensor, writer).cycle()
 
     def expire(self, at="1"):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.guard import record
-from amp_nova.guard.record import Domain, Tuning, Vcpu
+from amp_nova.guard.record import RecordedDomain, RecordedVcpu, Tuning
 from amp_nova.model.bandwidth import Bandwidth, SafeState
 
 PCPUS = st.frozensets(st.integers(0, 512), max_size=6)
@@ -24,11 +24,12 @@ NUMBERS = st.integers(0, 2**64 - 1)
 PROCESS = "/proc/4711"
 TASKS = st.integers(1, 2**22).map(lambda tid: f"{PROCESS}/task/{tid}")
 VCPUS = st.builds(
-    Vcpu, TASKS, TEXT, TEXT, NUMBERS, st.sampled_from([1, 2]), PCPUS,
+    RecordedVcpu, TASKS, TEXT, TEXT, NUMBERS, st.sampled_from([1, 2]), PCPUS,
     st.builds(Tuning, LIMITS, PCPUS, st.integers(0, 10**6)), SAFE,
 )  # fmt: skip
 DOMAINS = st.builds(
-    Domain, st.uuids().map(str), TEXT, TEXT, st.just(PROCESS), TEXT, TEXT, NUMBERS, st.booleans(),
+    RecordedDomain,
+    st.uuids().map(str), TEXT, TEXT, st.just(PROCESS), TEXT, TEXT, NUMBERS, st.booleans(),
     st.integers(0, 10000), st.dictionaries(st.integers(0, 99), VCPUS, max_size=3),
 )  # fmt: skip
 
@@ -47,7 +48,7 @@ def test_what_is_written_is_what_is_read(tmp_path_factory, domain):
 @pytest.fixture
 def folder(tmp_path):
     """A folder with one good record, of the instance ``vm``."""
-    record.save(tmp_path, Domain("vm", "name", "", "/proc/1", "2"))
+    record.save(tmp_path, RecordedDomain("vm", "name", "", "/proc/1", "2"))
     return tmp_path
 
 
@@ -59,7 +60,7 @@ def test_a_write_that_fails_leaves_the_old_record(folder, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        record.save(folder, Domain("vm", "other", "", "/proc/1", "2"))
+        record.save(folder, RecordedDomain("vm", "other", "", "/proc/1", "2"))
 
     assert record.load(folder, "vm").name == "name"
     assert [p.name for p in folder.iterdir()] == ["vm.json"]
@@ -70,7 +71,7 @@ def test_what_is_set_aside_is_kept_whatever_is_recorded_since(folder):
     for text in ("first", "second"):
         (folder / "vm.json").write_text(text)
         assert record.set_aside(folder, "vm").read_text() == text
-        record.save(folder, Domain("vm", "name", "", "/proc/1", "2"))
+        record.save(folder, RecordedDomain("vm", "name", "", "/proc/1", "2"))
 
     kept = sorted(folder.glob("*.aside"))
     assert [p.read_text() for p in kept] == ["first", "second"]
@@ -97,7 +98,7 @@ def test_the_format_of_a_record_is_fixed(folder):
     assert (found.name, found.started, found.group, found.weight, found.safe_weight) == (
         "instance-1", "99", "/sys/fs/cgroup/vm", 1024, 5120,
     )  # fmt: skip
-    assert found.vcpus[0] == Vcpu(
+    assert found.vcpus[0] == RecordedVcpu(
         "/proc/7/task/9", "100", "/sys/fs/cgroup/vm/vcpu0", 6, 1, everywhere,
         Tuning(None, everywhere), SafeState(frozenset({1}), limits),
     )  # fmt: skip
@@ -142,4 +143,4 @@ def test_a_record_that_somebody_else_may_have_written_is_not_used(folder):
 
     found = dict(record.load_all(folder))
 
-    assert {name for name, what in found.items() if isinstance(what, Domain)} == {"vm"}
+    assert {name for name, what in found.items() if isinstance(what, RecordedDomain)} == {"vm"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.guard.record import Tuning, Vcpu
+from amp_nova.guard.record import RecordedVcpu, Tuning
 from amp_nova.guard.restore import safe, steps
 from amp_nova.model.bandwidth import Bandwidth, SafeState, Step
 
@@ -43,7 +43,7 @@ LIMITS = ((SLOW, HALF), (FAST, QUARTER))
 )
 def test_the_safe_state(wanted, pcpus, expected):
     """A booking keeps its core type; best effort keeps to what libvirt allows."""
-    vcpu = Vcpu("/proc/1/task/2", "3", "/cg", 4, 2, ANY, Tuning(FOUND, ANY, 7), wanted)
+    vcpu = RecordedVcpu("/proc/1/task/2", "3", "/cg", 4, 2, ANY, Tuning(FOUND, ANY, 7), wanted)
 
     assert safe(vcpu, Tuning(None, frozenset(pcpus))) == expected
 

@@ -10,7 +10,7 @@ from amp_nova.guard import record
 from amp_nova.guard.record import Tuning
 from amp_nova.host import records
 from amp_nova.host.records import Records
-from amp_nova.host.writer import Conditions, Writer
+from amp_nova.host.writer import WriteConditions, Writer
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.plugins import load_policy
 from tests.support.fakehost import Node, put, resource
@@ -28,7 +28,7 @@ class Agent:
         node.sensor.reread()
         self.node, self.state = node, state
         self.records = Records(state, node.sensor)
-        writer = Writer(node.sensor, Conditions(lambda: node.paused, records=self.records))
+        writer = Writer(node.sensor, WriteConditions(lambda: node.paused, records=self.records))
         self.loop = Loop(node.sensor, writer, policy=load_policy(policy))
 
     def cycled(self):

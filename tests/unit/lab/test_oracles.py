@@ -8,7 +8,7 @@ import functools
 
 import pytest
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.plugins import load_policy
 from amp_nova_lab.counters import Counting
 from amp_nova_lab.host import SimHost
@@ -168,7 +168,7 @@ def test_hsp_ranks_by_the_speedup_of_the_whole_instance():
 
 def seconds(host, policy, count):
     """Seconds of a host under the agent's loop."""
-    loop = Loop(host, host, Settings(), load_policy(policy), stopwatch=lambda: 0.0)
+    loop = Loop(host, host, LoopSettings(), load_policy(policy), stopwatch=lambda: 0.0)
     for second in range(1, count + 1):
         loop.cycle()
         host.advance(float(second))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from amp_nova.agent.loop import Settings
+from amp_nova.agent.loop import LoopSettings
 from amp_nova.cmd.command import as_json
 from amp_nova.control.context import Terms
 from amp_nova_lab import report
@@ -15,7 +15,7 @@ from tests.unit.lab.builders import guest, scenario
 
 def test_edges_stay_together_at_short_cycles():
     """A cycle of 0.1 s coincides with every window edge; the end closes the last window."""
-    found = list(moments(19.95, Settings(Terms(cycle_s=0.1))))
+    found = list(moments(19.95, LoopSettings(Terms(cycle_s=0.1))))
     windows = [m for m in found if "window" in m[1]]
 
     assert found[0] == (0.0, {"cycle"})
@@ -84,6 +84,6 @@ def test_without_enforcement_bookings_depend_on_the_core():
     """The same flavor gets twice as much on a fast core."""
     twins = [guest(t, start_on=t, pref_core="0.5") for t in ("fast", "slow")]
 
-    result = run(replace(scenario(*twins), agent=Settings(Terms(enforce=False))))
+    result = run(replace(scenario(*twins), agent=LoopSettings(Terms(enforce=False))))
 
     assert [v.delivered_ratio for v in result.vms.values()] == pytest.approx([4.0, 2.0])

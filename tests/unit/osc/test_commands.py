@@ -7,7 +7,7 @@ import json
 import pytest
 
 from amp_nova.osc.capacity import ListCapacity, ShowCapacity
-from amp_nova.osc.flavor import CheckFlavor, ListFlavor, SetFlavor, UnsetFlavor
+from amp_nova.osc.flavor import CheckNovaFlavor, ListFlavor, SetFlavor, UnsetFlavor
 from amp_nova.osc.host import COEFFICIENT, DELIVERED, LAST_CYCLE, ListHost, ShowHost
 from amp_nova.osc.server import DELIVERED_RATIO, DELIVERED_REFCORES, ListServer, ShowServer
 from tests.support.clouds import FakeCloud
@@ -275,7 +275,7 @@ def test_a_booking_in_ips_is_claimed_with_the_reference_ips(cloud, caplog):
         CLAIM: "250",
         "trait_AMP:CUSTOM_AMP_IPS": "required",
     }
-    assert cloud.rows(CheckFlavor) == []
+    assert cloud.rows(CheckNovaFlavor) == []
     assert cloud.run(SetFlavor, "count", "amp:limit=soft", "--no-claim") == (0, "")
     assert specs(cloud, "count") == {"amp:ips": "500M", "amp:limit": "soft"}
 
@@ -351,13 +351,13 @@ def test_flavor_check_finds_what_does_not_match(cloud, extra_specs, problem):
     """Exit status 1, one row per problem; flavors in order give none."""
     cloud.flavor("bad", extra_specs)
 
-    status, text = cloud.run(CheckFlavor, "-f", "json")
+    status, text = cloud.run(CheckNovaFlavor, "-f", "json")
 
     assert status == 1
     ((row),) = json.loads(text)
     assert row["Flavor"] == "bad"
     assert problem in row["Problem"]
-    assert cloud.rows(CheckFlavor, "half") == []
+    assert cloud.rows(CheckNovaFlavor, "half") == []
 
 
 def capacity(cloud, *words):

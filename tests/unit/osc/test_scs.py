@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from amp_nova.osc.flavor import CheckFlavor
+from amp_nova.osc.flavor import CheckNovaFlavor
 from amp_nova.osc.scs import ScsFlavor
 from tests.support.clouds import FakeCloud
 
@@ -40,7 +40,7 @@ def test_a_shared_core_is_a_fifth_of_a_core_in_every_minute_that_counts_as_kept(
     kept = {"scs:cpu-type": "shared-core", "scs:name-v2": "SCS-4V-16"}
     assert specs(cloud, "SCS-4V-16") == {**kept, **FIFTH, CLAIM: "844"}
     assert 0.95 * 0.211 >= 0.2
-    assert cloud.run(CheckFlavor)[0] == 0
+    assert cloud.run(CheckNovaFlavor)[0] == 0
 
 
 def test_the_second_run_changes_nothing(cloud):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.plugins import load_policy
 from amp_nova_lab.counters import Counting
 from amp_nova_lab.host import SimHost
@@ -36,7 +36,7 @@ WEIGHTED = (
 def fast_shares(policy, *guests, seconds, counted=True, **host):
     """Share of its running time that each guest spent on the fast core, by name."""
     made = SimHost(topology(**host), guests, counting=Counting(works=counted))
-    loop = Loop(made, made, Settings(), load_policy(policy), stopwatch=lambda: 0.0)
+    loop = Loop(made, made, LoopSettings(), load_policy(policy), stopwatch=lambda: 0.0)
     for cycle in range(seconds * 2):
         loop.cycle()
         made.advance((cycle + 1) / 2)

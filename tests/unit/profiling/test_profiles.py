@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.hardware.calibration import Reference, summarise
@@ -18,7 +18,7 @@ from tests.support.calibrations import sample
 from tests.unit.lab.builders import guest, topology
 
 FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})
-ADAPTIVE = Settings(adaptive=True)
+ADAPTIVE = LoopSettings(adaptive=True)
 
 
 def calibrated(coefficient, fast=2, slow=2):
@@ -86,7 +86,7 @@ def test_the_flavor_says_who_goes_by_its_own_else_the_operator(adaptive, flavor)
     specs = {} if flavor is None else {"coefficient": flavor}
     host, loop = hosted(
         guest(speed=1.2, start_on="fast", pref_core="0.5", **specs),
-        settings=Settings(adaptive=adaptive),
+        settings=LoopSettings(adaptive=adaptive),
     )
 
     expected = adaptive if flavor is None else flavor == "adaptive"
@@ -134,7 +134,7 @@ def test_who_ran_on_both_types_is_known_without_a_model(turns, stays, known):
 
     What ran on both types within one window is no rate of either.
     """
-    host, loop = hosted(guest(speed=1.4), settings=Settings())
+    host, loop = hosted(guest(speed=1.4), settings=LoopSettings())
     for where in (SLOW, FAST) * turns:
         host.apply(moved(where))
         report = cycles(host, loop, stays)
@@ -166,7 +166,7 @@ def test_a_policy_sees_ipc_speedup_and_where_time_was_spent():
 
     host = SimHost(calibrated(2.0, 1, 1), [guest(speed=1.5)])
     host.apply(moved(frozenset({0})))
-    loop = Loop(host, host, Settings(), Watching(), stopwatch=lambda: 0.0)
+    loop = Loop(host, host, LoopSettings(), Watching(), stopwatch=lambda: 0.0)
     cycles(host, loop, 11, every_s=0.5)
 
     assert views[0].ipc is None
@@ -180,7 +180,7 @@ def test_turns_are_not_too_short_to_learn_from(interval_s):
     """However often a policy is asked: it sees what those gain that change places each time."""
     guests = [guest("gains", speed=1.9), guest("waits", speed=1.1)]
     host = SimHost(calibrated(2.0, 1, 1), guests)
-    settings = Settings(
+    settings = LoopSettings(
         Terms(cycle_s=0.5),
         profiles=ProfileSettings(interval_s=interval_s),
         policy=PolicySettings(interval_s),

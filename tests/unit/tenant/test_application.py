@@ -8,7 +8,7 @@ import pytest
 
 from amp_nova.tenant import prometheus
 from amp_nova.tenant.application import BODY_BYTES_MAX, Application
-from amp_nova.tenant.prometheus import Prometheus
+from amp_nova.tenant.prometheus import ServerFigures
 from tests.support.tenant import (
     FORGED,
     OTHER_SERVER,
@@ -198,7 +198,7 @@ def test_there_is_nothing_else(service, method, path):
 def test_no_forged_request_gives_anything_about_another_project(fake, caplog, monkeypatch):
     """10,000 of them, through everything but the filter: not a figure, and no second query."""
     monkeypatch.setattr(prometheus, "CACHE_S", 60.0)
-    random_, asked = random.Random(31), Prometheus(settings(fake.url))
+    random_, asked = random.Random(31), ServerFigures(settings(fake.url))
     statuses = set()
     with nova() as url:
         service = Filter(Application(conf(), asked.figures), url)

@@ -79,7 +79,7 @@ def judged(make, seed):
     host.sleep(0.0)  # accounts for the last run
     share = host.own.run_s / host.now
     host = pcpu()
-    found = probe.probed(probe.Vcpu(host.clock, host.sleep, 1), 0.0, SECONDS)
+    found = probe.probed(probe.ProbedVcpu(host.clock, host.sleep, 1), 0.0, SECONDS)
     return host.own, found, share
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from amp_nova.tenant import prometheus
-from amp_nova.tenant.prometheus import Prometheus
+from amp_nova.tenant.prometheus import ServerFigures
 from tests.support.programs import until
 from tests.support.tenant import PROJECT, SERVER, half, reply, series, settings
 
@@ -20,7 +20,7 @@ RIGHT = json.dumps({"data": {"result": half()}}).encode()
 
 
 def source(fake):
-    return Prometheus(settings(fake.url))
+    return ServerFigures(settings(fake.url))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_whatever_goes_wrong_the_answer_is_empty_and_in_time(fake, monkeypatch, 
 def test_no_prometheus_is_logged_once(caplog):
     """Not once per request of every guest."""
     caplog.set_level(logging.WARNING, prometheus.__name__)
-    asked = Prometheus(settings())
+    asked = ServerFigures(settings())
 
     for number in range(5):
         assert asked.figures(SERVER, f"project-{number}") == {}
@@ -169,7 +169,7 @@ def test_the_log_shows_no_password(fake, caplog):
     for respond in (BAD["error"], BAD["closed"], BAD["no JSON"]):
         fake.respond = respond
         url = fake.url.replace("//", "//user:secret@")
-        assert Prometheus(settings(url)).figures(SERVER, PROJECT) == {}
+        assert ServerFigures(settings(url)).figures(SERVER, PROJECT) == {}
 
     assert caplog.text.count("Prometheus failed") == 3
     assert "secret" not in caplog.text

@@ -12,7 +12,7 @@ from amp_nova.control.context import Home
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.profiling.profiles import VcpuProfile
-from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.speedup import SpeedupEstimate
 from tests.support import reports
 from tests.support.hosts import FakeHost
 
@@ -28,7 +28,7 @@ def explained(*vcpus, **said):
 
 def test_a_speedup_comes_with_its_error():
     """As the profile has it; nobody is told a speedup without knowing how sure it is."""
-    measured = VcpuProfile(speedup=Estimate(1.5, 0.02, "sampling"))
+    measured = VcpuProfile(speedup=SpeedupEstimate(1.5, 0.02, "sampling"))
     vcpu = replace(reports.booked(), profile=measured)
 
     (found,) = status.status(reports.cycle(reports.instance(vcpu)))

@@ -9,7 +9,7 @@ from msgspec import structs
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import metrics
 from amp_nova.agent.publish.host_info import HostInfo, headroom_refcores, unenforced
-from amp_nova.agent.publish.snapshot import Totals, snapshot
+from amp_nova.agent.publish.snapshot import VcpuTotals, snapshot
 from amp_nova_lab.counters import Counting
 from amp_nova_lab.host import SimHost
 from tests.support import hosts, reports
@@ -122,6 +122,8 @@ def test_invalid_bookings_and_unreadable_instances_have_different_reasons():
     found = cycle(guest("a"), guest("b"), guest("c"), altered=troubled)
 
     rows = {row.name: row for row in metrics.ALL}
-    family = rows["amp_instance_problem_info"].family((), [((), snapshot(found, None, Totals()))])
+    family = rows["amp_instance_problem_info"].family(
+        (), [((), snapshot(found, None, VcpuTotals()))]
+    )
     reason_of = {s.labels["resource"]: s.labels["reason"] for s in family.samples}
     assert reason_of == {"a": "booking", "b": "host"}

@@ -17,7 +17,7 @@ from amp_nova.agent.publish.host_reports import Publisher
 from amp_nova.agent.publish.publishers import Outbound
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.profiling.profiles import VcpuProfile
-from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.speedup import SpeedupEstimate
 from amp_nova.scheduling import demands, host_fit
 from amp_nova.wire.encoding import decode, encode
 from amp_nova.wire.host_report import Origin, Speedup
@@ -79,7 +79,7 @@ def cycle(*vcpus):
 
 def measured(vcpu, ratio):
     """The vCPU with a measured speedup."""
-    return replace(vcpu, profile=VcpuProfile(speedup=Estimate(ratio, 0.1, "sampling")))
+    return replace(vcpu, profile=VcpuProfile(speedup=SpeedupEstimate(ratio, 0.1, "sampling")))
 
 
 def test_a_change_of_bookings_is_sent_at_once(publisher, bus):

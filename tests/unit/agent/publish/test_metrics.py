@@ -22,7 +22,7 @@ from amp_nova.nova_plugins.metrics import Metrics as SchedulerMetrics
 from amp_nova.plugins import load_policy
 from amp_nova.profiling.counter_windows import CounterProfile, Mean, Smoothed, TypeProfile
 from amp_nova.profiling.profiles import VcpuProfile
-from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.speedup import SpeedupEstimate
 from amp_nova_lab.host import SimHost
 from tests.support import reports
 from tests.support.reports import best_effort, booked, instance, ips
@@ -284,7 +284,9 @@ def test_scraping_during_updates_is_safe(full):
 
 def test_estimates_are_exported():
     """Score, speedup with source and error, own coefficient, and drift by core type."""
-    profile = VcpuProfile(1.6, 0.8, Estimate(1.12, 0.03, "misses"), coefficients={"fast": 1.15})
+    profile = VcpuProfile(
+        1.6, 0.8, SpeedupEstimate(1.12, 0.03, "misses"), coefficients={"fast": 1.15}
+    )
     vcpu = booked()
     home = replace(vcpu.entitlement.home, coefficient=1.15)
     vcpu = replace(vcpu, profile=profile, entitlement=structs.replace(vcpu.entitlement, home=home))

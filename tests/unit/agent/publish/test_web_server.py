@@ -16,7 +16,7 @@ import pytest
 
 from amp_nova.agent.publish import web_server
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.web_server import Page, Settings, WebServer
+from amp_nova.agent.publish.web_server import Page, WebServer, WebSettings
 from amp_nova.exceptions import ConfigInvalid
 from tests.support import reports
 from tests.support.reports import booked, instance
@@ -27,7 +27,7 @@ HOST = b"Host: 127.0.0.1\r\n"
 @contextlib.contextmanager
 def serving(routes, **settings):
     """A server in threads of its own; its URL."""
-    web = WebServer(routes, Settings(**settings))
+    web = WebServer(routes, WebSettings(**settings))
     server, stop = web.bind(), threading.Event()
     thread = threading.Thread(target=web.run, args=(server, lambda: not stop.is_set()))
     thread.start()
@@ -279,7 +279,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(tmp_path, certificate, 
 def test_a_wrong_certificate_is_one_sentence(certificate, changed, said):
     """It names the options, what is wrong, and the remedy."""
     with pytest.raises(ConfigInvalid) as caught:
-        WebServer({}, Settings(**{**settings_of(certificate), **changed}))
+        WebServer({}, WebSettings(**{**settings_of(certificate), **changed}))
 
     assert str(caught.value).startswith("[exporter] cert_file = ")
     assert said in str(caught.value)
@@ -290,12 +290,12 @@ def test_a_wrong_certificate_is_one_sentence(certificate, changed, said):
 def test_an_address_that_cannot_be_bound_is_one_sentence():
     """It names the address, the reason and the remedy."""
     with pytest.raises(ConfigInvalid, match=r"cannot serve metrics on 192\.0\.2\.1:0"):
-        WebServer({}, Settings("192.0.2.1")).bind()
+        WebServer({}, WebSettings("192.0.2.1")).bind()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
         with pytest.raises(ConfigInvalid) as caught:
-            WebServer({}, Settings("127.0.0.1", port)).bind()
+            WebServer({}, WebSettings("127.0.0.1", port)).bind()
 
     assert str(caught.value) == (
         f"cannot serve metrics on 127.0.0.1:{port} (Address already in use): set another "

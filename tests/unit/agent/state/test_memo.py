@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from msgspec import structs
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.model.topology import Topology
@@ -82,7 +82,7 @@ def written(*, memoize=True, copies=False, accounts=True):
     """All writes of 40 seconds, with a guest that stops and one that starts."""
     host = simulated()
     recorded = Recorded(host, copies=copies)
-    settings = Settings(
+    settings = LoopSettings(
         adaptive=True, policy=PolicySettings(2.0), memoize=memoize, accounts=accounts
     )
     loop = Loop(recorded, recorded, settings, load_policy("amp-fair"), stopwatch=lambda: 0.0)

@@ -9,7 +9,7 @@ import libvirt
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.host.libvirt.backend import LibvirtBackend
 from amp_nova.host.libvirt.domain_xml import MARK_URI, Mark, Pin, parse
-from amp_nova.host.writer import Conditions, Writer
+from amp_nova.host.writer import WriteConditions, Writer
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth, Step
 from tests.support import fakehost
@@ -98,7 +98,7 @@ def node(request, tmp_path, monkeypatch):
     """A fake node of either cgroup version, whose writer writes through libvirt."""
     found = Node(tmp_path, monkeypatch, request.param)
     found.libvirt = found.sensor.hypervisor = Libvirt(found)
-    writer = Writer(found.sensor, Conditions(), LibvirtBackend(found.libvirt))
+    writer = Writer(found.sensor, WriteConditions(), LibvirtBackend(found.libvirt))
     found.writer = writer
     return found
 

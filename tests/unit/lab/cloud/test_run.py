@@ -6,7 +6,7 @@ import pytest
 
 from amp_nova.flavor.extra_specs import parse
 from amp_nova_lab.cloud.host import CloudFlavor, CloudHost
-from amp_nova_lab.cloud.run import Cloud, run
+from amp_nova_lab.cloud.run import SimulatedCloud, run
 from tests.support import hosts
 
 SLOW = hosts.topology({"slow": (5, 1.0)})
@@ -27,7 +27,7 @@ def erlang_b(servers, load):
 
 def test_refusals_follow_erlangs_loss_formula():
     """Every instance books a core; two hosts of five cores are one pool of ten."""
-    cloud = Cloud([SLOW] * 2, [flavor({"amp:pref_core": "1"})], 4.0, 100.0)
+    cloud = SimulatedCloud([SLOW] * 2, [flavor({"amp:pref_core": "1"})], 4.0, 100.0)
 
     result = run(cloud, 90_000.0)
 
@@ -39,7 +39,7 @@ def test_refusals_follow_erlangs_loss_formula():
 
 def test_arrivals_keep_the_cloud_at_its_size():
     """Little's law: arrivals per second times lifetime are alive, if nobody is refused."""
-    cloud = Cloud([SLOW] * 10, [flavor()], 4.0, 7200.0)
+    cloud = SimulatedCloud([SLOW] * 10, [flavor()], 4.0, 7200.0)
 
     result = run(cloud, 5 * 86_400.0)
 
@@ -51,7 +51,7 @@ def test_arrivals_keep_the_cloud_at_its_size():
 @pytest.mark.parametrize("seed", range(5))
 def test_an_instance_goes_where_it_adds_most(seed):
     """To the host with the fast core, whatever the order of the hosts."""
-    placed = run(Cloud([SLOW, HYBRID, SLOW], [flavor()], 1 / 3, FOREVER_S), 3600.0, seed)
+    placed = run(SimulatedCloud([SLOW, HYBRID, SLOW], [flavor()], 1 / 3, FOREVER_S), 3600.0, seed)
 
     assert placed.samples[-1].best_effort_refcores == pytest.approx(2.0)
 
@@ -73,7 +73,7 @@ def test_idle_cores_do_no_work():
 
 def test_a_booking_is_packed_where_the_scheduler_said():
     """1.5 reference cores need the fast core, and a second one finds no place."""
-    cloud = Cloud([HYBRID], [flavor({"amp:pref_core": "1.5"})], 2.0, FOREVER_S)
+    cloud = SimulatedCloud([HYBRID], [flavor({"amp:pref_core": "1.5"})], 2.0, FOREVER_S)
 
     result = run(cloud, 3600.0)
 
@@ -84,7 +84,7 @@ def test_a_booking_is_packed_where_the_scheduler_said():
 
 def test_hosts_hold_as_many_vcpus_as_allowed():
     """Two pCPUs at a ratio of 1.5 hold three vCPUs."""
-    cloud = Cloud([HYBRID], [flavor()], 5.0, FOREVER_S, vcpus_ratio=1.5)
+    cloud = SimulatedCloud([HYBRID], [flavor()], 5.0, FOREVER_S, vcpus_ratio=1.5)
 
     assert run(cloud, 3600.0).refused == 2
 
@@ -92,6 +92,6 @@ def test_hosts_hold_as_many_vcpus_as_allowed():
 def test_a_day_can_be_repeated():
     """The same seed gives the same day, another one another day."""
     flavors = [flavor({"amp:pref_core": "0.4"}, name="a"), flavor(vcpus=2, name="b", share=2.0)]
-    cloud = Cloud([HYBRID, SLOW] * 3, flavors, 4.0, 3600.0)
+    cloud = SimulatedCloud([HYBRID, SLOW] * 3, flavors, 4.0, 3600.0)
 
     assert run(cloud, 7200.0, 1) == run(cloud, 7200.0, 1) != run(cloud, 7200.0, 2)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.exceptions import TopologyUnknown
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import read_policy
 from amp_nova.profiling.profiles import ProfileSettings
-from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.speedup import SpeedupEstimate
 from amp_nova_lab import run as simulation
 from amp_nova_lab.commands.inputs import load
 from amp_nova_lab.host import SimHost
@@ -56,7 +56,7 @@ def recorder():
 def recorded(made, interval_s=0.5, policy=None):
     """A recording of a scenario under the agent's own loop, as on a host; in simulated time."""
     host = SimHost(made.topology, made.guests, made.seed)
-    loop = Loop(host, host, Settings(), read_policy(policy or made.policy), lambda: 0.0)
+    loop = Loop(host, host, LoopSettings(), read_policy(policy or made.policy), lambda: 0.0)
     taken = recorder()
     for step in range(round(made.duration_s / interval_s) + 1):
         if step:
@@ -153,8 +153,8 @@ def test_what_was_never_measured_is_null_and_said():
 def test_the_agent_knows_speedups_that_the_recording_does_not():
     """It has watched for longer; the more certain estimate counts, measured ones first."""
     recording = recorded(scenario(guest("a"), duration_s=4.0))
-    recording.instances["a"].vcpus[0].speedup = Estimate(1.9, 0.01, "misses")
-    known = {("a", 0): Estimate(1.4, 0.05, "sampling")}
+    recording.instances["a"].vcpus[0].speedup = SpeedupEstimate(1.9, 0.01, "misses")
+    known = {("a", 0): SpeedupEstimate(1.4, 0.05, "sampling")}
 
     found = yaml.safe_load(file.text(recording, replace(AROUND, published=known)))
 
@@ -310,7 +310,9 @@ def test_a_single_outlier_is_no_phase():
 
 def test_a_speedup_that_changes_begins_a_phase(tmp_path):
     """Both speedups are in the file."""
-    parts = [Estimate(1.2, 0.02, "sampling")] * 5 + [Estimate(1.9, 0.02, "sampling")] * 5
+    parts = [SpeedupEstimate(1.2, 0.02, "sampling")] * 5 + [
+        SpeedupEstimate(1.9, 0.02, "sampling")
+    ] * 5
     found = phases([Bucket(1.0, 1.0, 1.0, e) for e in parts], 24)
 
     assert [(p.for_s, p.speedup.value) for p in found] == [(5.0, 1.2), (5.0, 1.9)]
