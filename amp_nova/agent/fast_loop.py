@@ -46,19 +46,6 @@ class IpsSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """One vCPU as a cycle hands it over: its booking, and where it runs.
-
-    ``core_type``: the core type of its affinity, ``None`` if there are several; ``nominal_ips``:
-    the nominal Ips of that core type.
-    """
-
-    terms: IpsTerms
-    core_type: str | None = None
-    nominal_ips: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Throttled:
     """What one run of the loop wrote: the new limits, and why others could not be written."""
 
@@ -75,7 +62,7 @@ class _Vcpu:
     it is updated up to 80 times per second.
     """
 
-    target: Target
+    terms: IpsTerms
     state: IpsState
     since: VcpuSample | None = None
     last: VcpuSample | None = None
@@ -128,23 +115,23 @@ class FastLoop:
         """After how many ticks a vCPU is due: the ticks before that would do nothing."""
         return max(1, min((v.tick for v in self._vcpus.values()), default=0) - self._tick)
 
-    def follow(self, targets: Mapping[VcpuKey, Target], limits: Bandwidths) -> None:
+    def follow(self, booked: Mapping[VcpuKey, IpsTerms], limits: Bandwidths) -> None:
         """Control exactly these vCPUs from now on; ``limits``: those in force."""
-        new = targets.keys() - self._vcpus.keys()
-        self._vcpus = {key: self._taken_over(key, now, limits[key]) for key, now in targets.items()}
+        new = booked.keys() - self._vcpus.keys()
+        self._vcpus = {key: self._taken_over(key, now, limits[key]) for key, now in booked.items()}
         for key, sample in (self._sensor.sample(new) if new else {}).items():
             self._vcpus[key].begin(sample)
 
-    def _taken_over(self, key: VcpuKey, now: Target, limit: Bandwidth) -> _Vcpu:
+    def _taken_over(self, key: VcpuKey, now: IpsTerms, limit: Bandwidth) -> _Vcpu:
         """A vCPU, updated with the core type and the limit that the last cycle gave it."""
         vcpu = self._vcpus.get(key)
         share = _share(limit)
         if vcpu is None:
             return _Vcpu(now, IpsState(share, rho=now.nominal_ips))
-        before, vcpu.target = vcpu.target, now
+        before, vcpu.terms = vcpu.terms, now
         if before.core_type != now.core_type:
             old, new, work = before.nominal_ips, now.nominal_ips, _work(vcpu.since, vcpu.last)
-            vcpu.state = ips_controller.moved(vcpu.state, before.terms, work, old, new)
+            vcpu.state = ips_controller.moved(vcpu.state, before, work, old, new)
             vcpu.begin(vcpu.last)
         if vcpu.state.share != share:
             vcpu.state = structs.replace(vcpu.state, share=share, in_force_s=0.0)
@@ -169,9 +156,7 @@ class FastLoop:
     def finish(self, limits: Bandwidths) -> Throttled:
         """Write steady-state limits: after the agent has ended, nothing would end a correction."""
         new_limits = {
-            key: ips_controller.limit(
-                ips_controller.first_share(vcpu.target.terms.ips, vcpu.state.rho)
-            )
+            key: ips_controller.limit(ips_controller.first_share(vcpu.terms.ips, vcpu.state.rho))
             for key, vcpu in self._vcpus.items()
             if vcpu.state.rho is not None
         }
@@ -184,7 +169,7 @@ class FastLoop:
         if work is None or sample is None:
             vcpu.begin(sample)
             return False
-        vcpu.last, state, terms = sample, vcpu.state, vcpu.target.terms
+        vcpu.last, state, terms = sample, vcpu.state, vcpu.terms
         wall_s, run_s = work.wall_s, work.run_s
         changed = self._controller.changed(state, terms, run_s, work.instructions)
         if not changed and wall_s < terms.sp_s * PERIOD_RATIO:

@@ -16,15 +16,16 @@ from msgspec import Struct, structs
 from amp_nova.accounting import accounts
 from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import STAGES, Cycle, Totals, counted
-from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target, Throttled
+from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Throttled
 from amp_nova.agent.state import instances, policy_runner
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState
-from amp_nova.control import foreign_changes, homes, ips_controller, limit
+from amp_nova.control import foreign_changes, homes, limit
 from amp_nova.control.changes import changes, safe_states
 from amp_nova.control.context import Context, Instances, Packed, Terms
 from amp_nova.control.entitlement import Entitlements, entitle
 from amp_nova.control.foreign_changes import ForeignChanges
+from amp_nova.control.ips_controller import IpsTerms
 from amp_nova.control.limit import Limits
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import allocation
@@ -233,8 +234,8 @@ class Loop:
         sp_s = self.fast.sp_s
         limits = {} if outcome.observing else _counted(entitlements, now)
         types = {key: topology.only_type(now[key].pcpus) for key in limits}
-        targets = {key: _target(state, key, types[key], sp_s) for key in limits}
-        self.fast.follow(targets, limits)
+        booked = {key: _ips_terms(state, key, types[key], sp_s) for key in limits}
+        self.fast.follow(booked, limits)
         positions = memo(allocation.positions, topology, now)
         last = allocation.last_positions(observation, positions) if outcome.observing else positions
         ran_under = memo(accounts.conditions, topology, entitlements, now, last, sp_s)
@@ -308,13 +309,16 @@ def _counted(entitlements: Entitlements, now: Allocations) -> dict[VcpuKey, Band
     return {key: bandwidth for key in governed if (bandwidth := now[key].bandwidth) is not None}
 
 
-def _target(state: State, key: VcpuKey, core_type: CoreType | None, sp_s: float) -> Target:
+def _ips_terms(state: State, key: VcpuKey, core_type: CoreType | None, sp_s: float) -> IpsTerms:
     """One of these vCPUs as the fast loop sees it."""
     entitlement = state.entitlements[key]
     most, burst_s = entitlement.home.max_cores, state.instances[key[0]].booking.burst_s
     ips = entitlement.booking.ips or 0.0
-    return Target(
-        ips_controller.IpsTerms(ips, burst_s, sp_s, 1.0 if most is None else most),
+    return IpsTerms(
+        ips,
+        burst_s,
+        sp_s,
+        1.0 if most is None else most,
         core_type.name if core_type else None,
         core_type.nominal_ips if core_type else None,
     )

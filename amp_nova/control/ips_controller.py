@@ -79,7 +79,8 @@ the first limit gives less than is booked rather than more."""
 class IpsTerms(Struct, frozen=True):
     """What one vCPU books: instructions per second, and how many seconds of them it may bank.
 
-    ``sp_s``: the sampling period.
+    ``sp_s``: the sampling period. ``core_type``: where it runs, ``None`` if that may be several;
+    ``nominal_ips``: those of that core type.
     """
 
     ips: float
@@ -87,6 +88,8 @@ class IpsTerms(Struct, frozen=True):
     sp_s: float = 0.1
     most_share: float = 1.0
     """The largest share of a pCPU in a burst: the rest is what the neighbours booked."""
+    core_type: str | None = None
+    nominal_ips: float | None = None
 
 
 class Work(Struct, frozen=True):

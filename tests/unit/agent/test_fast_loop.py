@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from amp_nova.agent import fast_loop as fast_loop_
-from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
+from amp_nova.agent.fast_loop import FastLoop, IpsSettings
 from amp_nova.control import ips_controller
 from amp_nova.control.ips_controller import IpsTerms
 from amp_nova.model.allocation import Failure
@@ -61,7 +61,7 @@ class Counters:
 
 
 def target(booked, core_type="slow", nominal_ips=R):
-    return Target(IpsTerms(booked * R), core_type, nominal_ips)
+    return IpsTerms(booked * R, core_type=core_type, nominal_ips=nominal_ips)
 
 
 class Running:
