@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from amp_nova.exceptions import ConfigInvalid, Locked
+from amp_nova.kernel import files
 
 AGENT, CYCLE = "agent.lock", "cycle.lock"
 """The lock of a running agent, and the lock that every process takes while it changes limits."""
@@ -70,14 +71,15 @@ def holder(path: Path, proc: Path = Path("/proc")) -> str:
         inode = os.stat(path).st_ino
         pids = [
             int(fields[4])
-            for line in (proc / "locks").read_text().splitlines()
+            for line in files.text(proc / "locks").splitlines()
             if (fields := line.split())[1] == "FLOCK" and fields[5].endswith(f":{inode}")
         ]
     except (OSError, ValueError, IndexError):
         pids = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            name = (proc / f"{pid}/comm").read_text().strip()
-            state = (proc / f"{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            comm = files.text(proc / f"{pid}/comm").strip()
+            name = "".join(c if c.isprintable() else "?" for c in comm)
+            state = files.text(proc / f"{pid}/stat").rsplit(")", 1)[1].split()[0]
             return f"process {pid} ({name}{', stopped' if state in 'Tt' else ''})"
     return "a process that /proc/locks does not name"

@@ -16,6 +16,7 @@ from amp_nova.host.io_threads import Homes, IoThreads
 from amp_nova.host.libvirt.domain_xml import DomainXml, InterfaceXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.vcpu_threads import incarnation, process_id
+from amp_nova.kernel import files
 from amp_nova.kernel.cgroups import READ_ONLY, mounts
 from amp_nova.model.allocation import Failure
 from amp_nova.model.topology import Topology
@@ -34,7 +35,7 @@ def line_rate_bytes_s(root: Path) -> float | None:
     speeds = []
     for device in (root / "sys/class/net").glob("*/device"):
         with contextlib.suppress(OSError, ValueError):  # a link that is down has no speed
-            speeds.append(int((device.parent / "speed").read_text()))
+            speeds.append(int(files.text(device.parent / "speed")))
     fastest = max(speeds, default=0)
     return fastest * _BYTES_PER_MBIT if fastest > 0 else None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.vcpu_threads import LINKS_EMPTY
+from amp_nova.kernel import files
 from amp_nova.kernel.cgroups import path_of
 from amp_nova.kernel.threads import Thread
 from amp_nova.model.cpulist import shared
@@ -35,7 +36,7 @@ class _IoThread(Thread):
 
     def recognise(self, pid: int) -> None:
         """Set the kind from the thread's name; a vCPU thread's kind is empty."""
-        comm = Path(self.task, "comm").read_text()
+        comm = files.text(f"{self.task}/comm")
         number = _IOTHREAD.match(comm)
         self.iothread = int(number[1]) if number else None
         if _VCPU.match(comm):
@@ -81,9 +82,9 @@ class IoThreads:
         tasks = {int(tid): f"{own}/{tid}" for tid in os.listdir(own)}
         # Before Linux 6.4, vhost workers are kernel threads in the cgroup of their owner.
         with contextlib.suppress(FileNotFoundError):
-            where = path_of(Path(self._process, "cgroup").read_text(), self._mounted)
+            where = path_of(files.text(f"{self._process}/cgroup", files.PATHS), self._mounted)
             names = {1: "tasks", 2: "cgroup.threads"}
-            text = Path(where[0], names[where[1]]).read_text() if where else ""
+            text = files.text(f"{where[0]}/{names[where[1]]}") if where else ""
             for tid in map(int, text.split()):
                 tasks.setdefault(tid, f"{self._proc}/{tid}")
         return tasks

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.hardware.designs import PMU_DESIGNS, CpuFacts, CpuModel, MachineFacts, Speeds
+from amp_nova.kernel import files
 from amp_nova.model import cpulist
 
 CPUS = "sys/devices/system/cpu"
@@ -38,7 +39,7 @@ class Tree:
     def text(self, path: str) -> str | None:
         """The content of a file, ``None`` if it is missing or holds no value."""
         try:
-            text = (self.root / path).read_text(errors="replace").strip(" \t\n\0")
+            text = files.text(self.root / path).strip(" \t\n\0")
         except OSError:
             return None
         return None if text in NO_VALUE else text

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from amp_nova.exceptions import CountersNever
 from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
+from amp_nova.kernel import files
 from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, path_of
 from amp_nova.kernel.threads import Thread, started
 from amp_nova.model.cpulist import shared
@@ -106,7 +107,7 @@ class VcpuThread(Thread):
 
     def last_pcpu(self) -> int:
         """The pCPU on which the thread last ran (``processor`` in ``/proc/PID/stat``, proc(5))."""
-        return int(Path(self.task, "stat").read_text().rsplit(")", 1)[1].split()[36])
+        return int(files.text(f"{self.task}/stat").rsplit(")", 1)[1].split()[36])
 
     def written(self) -> None:
         """Make the next reading read limit and affinity again, as one is about to be written."""
@@ -121,7 +122,7 @@ def incarnation(root: Path, pid: int) -> str:
 def process_id(run_path: Path, name: str) -> int:
     """The QEMU process of a domain, from libvirt's pid file; ``ValueError`` if it names none."""
     path = run_path / f"{name}.pid"
-    text = path.read_text().strip()
+    text = files.text(path).strip()
     if not text.isdecimal():
         raise ValueError(f"{path} holds no process ID")
     return int(text)
@@ -145,8 +146,8 @@ def find(process: str, mounted: dict[str, Path]) -> tuple[ByIndex, frozenset[int
     for tid in os.listdir(f"{process}/task"):
         task = Path(process, "task", tid)
         try:
-            named = _COMM.match((task / "comm").read_text())
-            where = path_of((task / "cgroup").read_text(), mounted)
+            named = _COMM.match(files.text(task / "comm"))
+            where = path_of(files.text(task / "cgroup", files.PATHS), mounted)
         except (FileNotFoundError, ProcessLookupError):  # a thread that ended since the listing
             continue
         if where is not None and (match := _GROUP.search(where[0])):

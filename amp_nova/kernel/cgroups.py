@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from amp_nova.exceptions import ActuationFailed
+from amp_nova.kernel import files
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpu_weight import DEFAULT
 
@@ -41,7 +42,7 @@ def mounts(root: Path) -> dict[str, Path]:
     may contain any other byte.
     """
     mounted: dict[str, Path] = {}
-    for line in os.fsdecode((root / "proc/self/mounts").read_bytes()).split("\n"):
+    for line in files.text(root / "proc/self/mounts", files.PATHS).split("\n"):
         fields = line.split(" ")
         if len(fields) < 4:
             continue

@@ -349,6 +349,22 @@ def word_faults(root: Path) -> list[str]:
     return faults
 
 
+# Rule 6: one reader. What lies in /proc, /sys and cgroups is read by kernel/files (or through a
+# descriptor that stays open); these files read what amp-nova itself writes.
+OWN_FILES = ("kernel/files.py", "guard/lease.py", "guard/pauses.py", "host/calibration/file.py")
+
+
+def reader_faults(root: Path) -> list[str]:
+    return [
+        f"{path} may not call {node.func.attr}"
+        for path, nodes, _ in sources(root)
+        if within(path, ("host", "kernel", "guard"), "/") and path not in OWN_FILES
+        for node in nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in ("read_text", "read_bytes")
+    ]
+
+
 def name_faults(root: Path) -> list[str]:
     """A class has its name to itself over all of ``amp_nova``."""
     defined: dict[str, list[str]] = {}
@@ -375,7 +391,15 @@ def glossary_faults(root: Path) -> list[str]:
     return [term for term in terms.split("|") if term not in text]
 
 
-CHECKS = (import_faults, cycle_faults, decider_faults, size_faults, word_faults, name_faults)
+CHECKS = (
+    import_faults,
+    cycle_faults,
+    decider_faults,
+    size_faults,
+    word_faults,
+    name_faults,
+    reader_faults,
+)
 
 
 @pytest.mark.parametrize("check", [*CHECKS, glossary_faults])
@@ -503,6 +527,15 @@ def test_too_much_is_found(tmp_path):
     )
 
     assert size_faults(root) == ["model/function.py f", "model/large.py C"]
+
+
+def test_a_file_that_is_read_in_another_way_is_found(tmp_path):
+    """In the folders that read the machine."""
+    root = tree_of(
+        tmp_path, host__x="p.read_text()", guard__lease="p.read_text()", cmd__x="p.read_text()"
+    )
+
+    assert reader_faults(root) == ["host/x.py may not call read_text"]
 
 
 def test_a_name_that_two_classes_have_is_found(tmp_path):

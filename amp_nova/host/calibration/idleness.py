@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from amp_nova.kernel import files
 from amp_nova.model.topology import Topology
 
 
@@ -42,7 +43,7 @@ def ticks(root: str) -> dict[int, list[int]]:
     """
     counters = {}
     try:
-        for line in Path(root, "proc/stat").read_text().splitlines():
+        for line in files.text(Path(root, "proc/stat")).splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name != "cpu":
                 values = [int(f) for f in fields[:8]]

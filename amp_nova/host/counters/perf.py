@@ -11,6 +11,7 @@ from typing import Self
 
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.sysfs import Tree
+from amp_nova.kernel import files
 from amp_nova.model import cpulist
 
 TYPE_HARDWARE = 0
@@ -132,8 +133,8 @@ def _listed(root: str | Path) -> list[tuple[Pmu, frozenset[int]]]:
     listed = []
     for path in sorted(Path(root, _DEVICES).glob("*/cpus")):
         try:
-            pcpus = frozenset(cpulist.parse(path.read_text()))
-            listed.append((Pmu(path.parent.name, int(path.with_name("type").read_text())), pcpus))
+            pcpus = frozenset(cpulist.parse(files.text(path)))
+            listed.append((Pmu(path.parent.name, int(files.text(path.with_name("type")))), pcpus))
         except (OSError, ValueError):
             continue
     return listed

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from amp_nova.exceptions import CountersNever, CountersUnavailable
 from amp_nova.host.counters import perf
+from amp_nova.kernel import files
 from amp_nova.model.observation import Counts
 
 MAGIC = int.from_bytes(b"AMPINCT1", "little")
@@ -39,7 +40,7 @@ def counter_file(root: Path, pid: int) -> Path:
     Raises ``CountersUnavailable``, and ``CountersNever`` if the process has no such plugin.
     """
     try:
-        arguments = (root / f"proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        arguments = files.text(root / f"proc/{pid}/cmdline").split("\0")
     except OSError as exc:
         raise CountersUnavailable(f"the arguments of QEMU cannot be read: {exc.strerror}") from exc
     for option, value in itertools.pairwise(arguments):
@@ -133,7 +134,7 @@ class TcgCounter:
     def _foreign(self, root: Path, pid: int) -> str | None:
         """Why the file does not belong to this QEMU's user; ``None`` if it does."""
         try:
-            status = (root / f"proc/{pid}/status").read_text()
+            status = files.text(root / f"proc/{pid}/status")
         except OSError as exc:
             return f"is ignored: the user of QEMU is unknown ({exc.strerror})"
         match = re.search(r"(?m)^Uid:\s+\d+\s+(\d{1,10})\s", status)

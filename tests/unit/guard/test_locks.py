@@ -50,5 +50,7 @@ def test_a_stopped_holder_is_said_to_be_stopped(tmp_path):
     (proc / "77/stat").write_text("77 (amp-nova) T 1")
 
     assert holder(lock, proc) == "process 77 (amp-nova, stopped)"
+    (proc / "77/comm").write_bytes(b"\xff\x1b[2J\n")
+    assert holder(lock, proc) == "process 77 (\ufffd?[2J, stopped)"
     (proc / "locks").write_text("")
     assert holder(lock, proc) == "a process that /proc/locks does not name"

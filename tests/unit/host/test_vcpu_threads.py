@@ -7,6 +7,7 @@ import pytest
 
 from amp_nova.host import vcpu_threads
 from amp_nova.host.counters.sources import Counters
+from amp_nova.kernel import files
 from amp_nova.kernel.cgroups import mounts
 from amp_nova.kernel.threads import started
 from amp_nova.model.bandwidth import Bandwidth
@@ -31,6 +32,20 @@ def test_a_thread_cannot_hide_or_pose_as_another_vcpu_by_its_name(host):
 
     assert {i: t.tid for i, t in found.by_index.items()} == {0: host.tid(0), 1: hidden, 2: posing}
     assert found.groupless == frozenset()
+
+
+def test_a_name_that_is_no_text_hides_nothing(host):
+    """A guest's QEMU may name its threads with any bytes (prctl(2), PR_SET_NAME)."""
+    host.start(vcpus=2)
+    for task in (host.root / "proc/4000/task").iterdir():
+        number, rest = int(task.name), (task / "stat").read_bytes().rpartition(b")")[2]
+        (task / "stat").write_bytes(b"%d (\xff) \n)%b" % (number, rest))
+        (task / "comm").write_bytes(b"\xff) \n\n")
+
+    found = of(host)
+
+    assert {i: t.read(ALL).run_ns for i, t in found.by_index.items()} == {0: 1000, 1: 1000}
+    assert all(t.last_pcpu() >= 0 for t in found.by_index.values())
 
 
 def test_a_second_thread_in_a_vcpus_cgroup_is_tampering_and_costs_only_the_counts(host):
@@ -116,14 +131,14 @@ def test_thread_that_ended_since_the_listing_is_passed_over(host, monkeypatch):
     host.start(vcpus=1)
     monkeypatch.setattr(os, "listdir", lambda path, real=os.listdir: [*real(path), "9999"])
     ended = host.thread(4000, "CPU 1/KVM", host.group(NAME, "vcpu1"))
-    real = vcpu_threads.Path.read_text
+    real = files.text
 
-    def read_text(path, *args):
-        if path.parent.name == str(ended):
+    def text(path, *args):
+        if f"/{ended}/" in str(path):
             raise ProcessLookupError(3, "No such process")
         return real(path, *args)
 
-    monkeypatch.setattr(vcpu_threads.Path, "read_text", read_text)
+    monkeypatch.setattr(files, "text", text)
 
     assert list(of(host).by_index) == [0]
 

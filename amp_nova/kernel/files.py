@@ -1,0 +1,29 @@
+"""Files of ``/proc``, ``/sys`` and cgroups, whatever others put into them."""
+
+import errno
+import os
+
+TEXT_BYTES_MAX = 1 << 22
+"""More than the mounts, threads or locks of the largest hosts take."""
+
+
+PATHS = "surrogateescape"
+"""``errors`` for texts with paths in them, which must lead to the same files again."""
+
+
+def text(path: str | os.PathLike[str], errors: str = "replace") -> str:
+    """The text of a file; ``errors``: what becomes of bytes that are not UTF-8.
+
+    Threads, cgroups and mounts may have any bytes in their names, and whoever may rename a thread
+    must not keep others from being read. Raises ``OSError``, also if there is no end in sight.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = b""
+        while part := os.read(fd, 1 << 16):
+            found += part
+            if len(found) > TEXT_BYTES_MAX:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
+    finally:
+        os.close(fd)
+    return found.decode(errors=errors)
