@@ -69,7 +69,8 @@ class Domain:
     Nova IDs of its flavor and image; ``incarnation`` changes when the counters start again (a new
     QEMU process); ``limited_elsewhere``: its libvirt definition sets a quota, so amp-nova must not;
     ``weighted_elsewhere``: its definition sets CPU shares; ``problem``: why its booking cannot be
-    read.
+    read. ``vcpus`` are as many as it may ever have; ``unplugged`` are those of them that do not
+    exist at present.
     """
 
     resource: str
@@ -85,6 +86,12 @@ class Domain:
     limited_elsewhere: bool = False
     weighted_elsewhere: bool = False
     problem: str | None = None
+    unplugged: frozenset[int] = frozenset()
+
+    @property
+    def plugged(self) -> int:
+        """How many vCPUs exist at present."""
+        return self.vcpus - len(self.unplugged)
 
 
 class DomainReading(Struct, frozen=True):

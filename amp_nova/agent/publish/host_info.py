@@ -17,7 +17,7 @@ from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.threads import ThreadStatus
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.flavor.extra_specs import Booking, examine
+from amp_nova.flavor.extra_specs import Booking, VcpuBooking, examine
 from amp_nova.flavor.placement_resources import claims
 from amp_nova.hardware.effective_speed import effective_speed, for_admission, thread_of_empty_core
 from amp_nova.model import cpulist
@@ -136,7 +136,7 @@ def unclaimed_refcores(cycle: Cycle) -> Mapping[str, float]:
         domain = reading.domain
         if claims(domain.specs):
             continue
-        for vcpu in booking.vcpus:
+        for vcpu in _plugged(reading, booking):
             entitlement = cycle.entitlements.get((domain.resource, vcpu.index))
             on = entitlement.home.core_type if entitlement else None
             refcores = vcpu.refcores if vcpu.ips is None else least_refcores(vcpu.ips, topology)
@@ -226,6 +226,12 @@ def _bookings(cycle: Cycle) -> Iterator[tuple[DomainReading, Booking]]:
             yield reading, booking
 
 
+def _plugged(reading: DomainReading, booking: Booking) -> Iterator[VcpuBooking]:
+    """The vCPUs of an instance that exist, or were plugged since its definition was read."""
+    unplugged = reading.domain.unplugged - {v.index for v in reading.vcpus}
+    return (v for v in booking.vcpus if v.index not in unplugged)
+
+
 def _instance(
     booking: Booking,
     reading: DomainReading,
@@ -238,7 +244,7 @@ def _instance(
         v.index: ReportedVcpu(
             v.index, v.refcores, v.ips, cpulist.show(reading.allowed.get(v.index) or bookable)
         )
-        for v in booking.vcpus
+        for v in _plugged(reading, booking)
         if v.kind != "best_effort"
     }
     vcpus |= {v.reading.index: _vcpu(v) for v in records}

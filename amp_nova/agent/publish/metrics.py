@@ -210,7 +210,7 @@ INSTANCES: tuple[Row[DomainRecord], ...] = (
         lambda d: {(d.domain.display_name, d.domain.flavor): 1}, ("name", "flavor")),
     Row("gauge", "amp_instance_scs_vcpus",
         "vCPUs of an instance, by the CPU type that its flavor promises (scs-0103).",
-        lambda d: {kind: d.domain.vcpus}
+        lambda d: {kind: d.domain.plugged}
         if (kind := scs.cpu_type(d.domain.flavor, d.domain.specs)) else None,
         ("cpu_type",)),
     Row("histogram", "amp_instance_delivered_ratio",

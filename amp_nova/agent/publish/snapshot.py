@@ -226,7 +226,7 @@ def delivered_by_kind(snap: Snapshot) -> Mapping[str, float]:
 def unenforced_by_reason(snap: Snapshot) -> Mapping[str, float]:
     """vCPUs whose booking is not enforced, by reason; a problem of an instance affects all."""
     reasons = Counter(reason for _, vcpu in snap.vcpus for reason in unenforced(vcpu))
-    vcpus = {labels: domain.domain.vcpus for labels, domain in snap.instances}
+    vcpus = {labels: domain.domain.plugged for labels, domain in snap.instances}
     for *labels, reason in problems(snap):
         reasons[reason] += vcpus[*labels]
     return reasons

@@ -142,6 +142,15 @@ def _limited(root: ET.Element) -> bool:
     return not text.startswith("-") and text != "0"
 
 
+def _unplugged(root: ET.Element, count: int) -> frozenset[int]:
+    """vCPUs that may be plugged later: libvirt names them, or says how many there are now."""
+    named = [(v.get("id", ""), v.get("enabled")) for v in root.iterfind("vcpus/vcpu")]
+    current = _text(root, "vcpu", "current").strip()
+    if not named and current.isdecimal() and len(current) <= 6:
+        return frozenset(range(int(current), count))
+    return frozenset(int(i) for i, enabled in named if enabled == "no" and i.isdecimal())
+
+
 def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
     """Parse a domain's XML; ``ValueError`` if it is malformed."""
     try:
@@ -173,6 +182,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         image=_text(root, f"{instance}/{NOVA}root[@type='image']", "uuid"),
         limited_elsewhere=_limited(root) and not ours.quota,
         weighted_elsewhere=root.find("cputune/shares") is not None and not ours.shares,
+        unplugged=_unplugged(root, int(count)),
     )
     cpuset = _text(root, "vcpu", "cpuset")
     pins = {

@@ -8,8 +8,15 @@ from msgspec import structs
 
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import metrics
-from amp_nova.agent.publish.host_info import HostInfo, headroom_refcores, unenforced
+from amp_nova.agent.publish.host_info import (
+    HostInfo,
+    headroom_refcores,
+    host_report,
+    unclaimed_refcores,
+    unenforced,
+)
 from amp_nova.agent.publish.snapshot import VcpuTotals, snapshot
+from amp_nova.wire.host_report import Origin
 from amp_nova_lab.counters import Counting
 from amp_nova_lab.host import SimHost
 from tests.support import hosts, reports
@@ -127,3 +134,17 @@ def test_invalid_bookings_and_unreadable_instances_have_different_reasons():
     )
     reason_of = {s.labels["resource"]: s.labels["reason"] for s in family.samples}
     assert reason_of == {"a": "booking", "b": "host"}
+
+
+def test_vcpus_that_may_be_plugged_later_book_nothing_yet():
+    """Nova's live resize defines ceilings; one that was plugged since counts, one unread too."""
+    host = hosts.FakeHost(hosts.topology({"only": (16, 1.0)}))
+    running = host.add("vm", {"pref_core": "1"}, vcpus=3)
+    del running.vcpus[1]
+    about = replace(running.domain, vcpus=32, unplugged=frozenset(range(2, 32)))
+    host.domains["vm"] = replace(running, domain=about)
+    found, info = Loop(host, host).cycle(), HostInfo("host")
+
+    (reported,) = host_report(found, info, Origin("host", "boot", 1, 1.0, 1.0)).instances
+    assert [v.index for v in reported.vcpus] == [0, 1, 2]
+    assert unclaimed_refcores(found) == {"only": 3.0}

@@ -53,9 +53,20 @@ def test_values_are_not_interpreted():
     assert parse(nova_xml(specs=odd)).domain.specs == odd
 
 
-def test_maximum_number_of_vcpus_counts():
-    """vCPUs that are not plugged yet are included."""
-    assert parse(nova_xml(vcpus=4, current=1)).domain.vcpus == 4
+@pytest.mark.parametrize(
+    ("more", "unplugged"),
+    [
+        ("", {1, 2, 3}),
+        ("<vcpus><vcpu id='1' enabled='no'/><vcpu id='2' enabled='yes'/></vcpus>", {1}),
+    ],
+)
+def test_vcpus_that_may_be_plugged_are_told_from_those_that_exist(more, unplugged):
+    """By their number, or one by one: a flavor may book for any of them."""
+    text = nova_xml(vcpus=4, current=1).replace("</vcpu>", f"</vcpu>{more}", 1)
+
+    found = parse(text).domain
+
+    assert (found.vcpus, found.unplugged, found.plugged) == (4, unplugged, 4 - len(unplugged))
 
 
 @pytest.mark.parametrize(
