@@ -106,6 +106,10 @@ def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
             if classes.reversed or (hybrid and not is_divided):
                 raise TopologyUnknown(f"{classes.disputed}; {REMEDY}")
             warnings.append(f"{classes.disputed}; if they differ in speed, {REMEDY}")
+        if missing := speed_classes.incomplete(cpus):
+            if len(classes.members) == 1:
+                raise TopologyUnknown(f"{missing}; {REMEDY}")
+            warnings.append(missing)
         sources += [s for s in (design.origin if design and several else None, classes.source) if s]
     if len(groups) == 1:
         warnings += _check_single(facts, online)

@@ -110,6 +110,19 @@ def classes(cpus: Sequence[CpuFacts], use_capacity: bool) -> Classes:
     return Classes(_divide(cpus, by_freq), MAX_FREQ.name if by_freq else None)
 
 
+def incomplete(cpus: Sequence[CpuFacts]) -> str | None:
+    """A source that divides some of these CPUs and says nothing of the others, in words.
+
+    A CPU is online before its files are there, and some never get them.
+    """
+    for source in (CAPACITY, PERF, MAX_FREQ):
+        known = [c for c in cpus if source.read(c) is not None]
+        if len(known) < len(cpus) and source.gaps(known):
+            silent = cpulist.show(c.id for c in cpus if source.read(c) is None)
+            return f"{source.name} tells CPUs apart, but says nothing of pCPUs {silent}"
+    return None
+
+
 def _divide(
     cpus: Sequence[CpuFacts], below: Iterable[frozenset[int]]
 ) -> tuple[tuple[CpuFacts, ...], ...]:

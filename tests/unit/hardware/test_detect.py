@@ -58,6 +58,13 @@ def halves(model, perfs, ghz):
     )
 
 
+def but_last(facts, *names):
+    """The same machine; its last CPU came online before these files were there."""
+    *others, last = facts.cpus
+    return replace(facts, cpus=(*others, changed(last, **dict.fromkeys(names))))
+
+
+COMPACT = halves(machines.STRIX_POINT, (132, 196), (3.31, 5.157))
 HYBRID = [("e-core", "12-19", 1.0), ("p-core", "0-11", 1.641)]
 UNMEASURED = [("e-core", "12-19", 1.0), ("p-core", "0-11", None)]
 METEOR = [("lp-e-core", "16-17", 1.0), ("e-core", "8-15", 1.52), ("p-core", "0-7", 2.48)]
@@ -260,6 +267,14 @@ REFUSED = {
         altered(INTEL, highest_perf=50),
         "cpufreq puts pCPUs 12-19 below 0-11",
     ),
+    "one CPU without its clock": (
+        but_last(COMPACT, "max_freq_khz"),
+        r"cpufreq tells CPUs apart, but says nothing of pCPUs 3; name the core types",
+    ),
+    "one CPU without a capacity": (
+        but_last(machine(cores(3, 0, capacity=650), cores(3, 3, capacity=1024)), "capacity"),
+        "cpu_capacity tells CPUs apart, but says nothing of pCPUs 5",
+    ),
     "opposite sources": (halves(ICE_LAKE_SP, (30, 60), (4, 2)), "does not confirm"),
     "frequencies of two designs": (
         machine(
@@ -292,6 +307,16 @@ def test_what_cannot_be_determined_is_refused(facts, match):
     """The sentence names what was found, and asks the operator to declare the core types."""
     with pytest.raises(TopologyUnknown, match=match):
         classify(facts)
+
+
+def test_a_source_that_says_nothing_of_some_cpus_is_named():
+    """If another one tells them apart."""
+    topology = classify(but_last(COMPACT, "highest_perf"))
+
+    assert len(topology.core_types) == 2
+    assert (
+        "ACPI CPPC highest_perf tells CPUs apart, but says nothing of pCPUs 3" in topology.warnings
+    )
 
 
 def test_threads_and_caches_are_those_of_the_machine():

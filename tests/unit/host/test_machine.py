@@ -7,9 +7,11 @@ import pytest
 
 from amp_nova import conf as options
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
+from amp_nova.hardware.detect import classify
 from amp_nova.host.calibration.file import write
-from amp_nova.host.machine import load_topology
+from amp_nova.host.machine import OnlineTopology, load_topology
 from tests.support import calibrations, machines, trees
+from tests.support.machines import changed, cores, machine
 
 
 @pytest.fixture
@@ -81,3 +83,23 @@ def test_the_calibration_of_another_user_is_refused(calibrated):
 
     with pytest.raises(CalibrationInvalid, match="belongs to user 12345: run chown root"):
         load_topology(calibrated)
+
+
+def test_a_cpu_that_comes_online_before_its_files_changes_no_other(caplog):
+    """The core types stay, and it is one of them as soon as its files are there."""
+    halves = (cores(2, 0, max_freq_khz=3_300_000), cores(2, 2, max_freq_khz=5_100_000))
+    whole = machine(*halves)
+    early = replace(whole, cpus=(*whole.cpus[:3], changed(whole.cpus[3], max_freq_khz=None)))
+    now = {"facts": replace(whole, cpus=whole.cpus[:3]), "online": frozenset({0, 1, 2})}
+    found = OnlineTopology(lambda: classify(now["facts"]), lambda: now["online"])
+    types = found.topology.core_types
+
+    now.update(facts=early, online=frozenset(range(4)))
+    found.follow(retry=False)
+    found.follow(retry=True)
+    assert (found.topology.core_types, found.topology.type_of(3)) == (types, None)
+    assert "says nothing of pCPUs 3" in caplog.text
+
+    now.update(facts=whole)
+    found.follow(retry=True)
+    assert (found.topology.core_types, found.topology.type_of(3)) == (types, types[1])
