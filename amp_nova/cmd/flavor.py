@@ -7,7 +7,7 @@ from typing import Any
 from amp_nova.cmd.arguments import ips, pairs, whole
 from amp_nova.cmd.command import Answer, Command, Report, short
 from amp_nova.exceptions import BookingInvalid, ConfigInvalid
-from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
+from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, Booking, examine, near_misses, vcpus_named
 from amp_nova.flavor.placement_resources import claim_specs, placement, remarks
 from amp_nova.tenant import probe
 
@@ -49,7 +49,12 @@ extra specs:
             self.status = 2
             return Answer((), (), _document(errors, [], {}))
         properties = placement(booking, args.reference_ips)
-        for remark in (*remarks(booking), *_of_claim(args.specs, booking, properties)):
+        specs = pairs("extra spec", args.specs)
+        misses = near_misses(specs)
+        if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
+            misses = misses or (f"none of these is an {NAMESPACE}: key, so nothing is booked",)
+        self.status = 1 if misses else 0
+        for remark in (*misses, *remarks(booking), *_of_claim(args.specs, booking, properties)):
             self.log.warning("%s", remark)
         vcpu_rows = _vcpus(booking, args.reference_ips)
         with_coefficients = any("coefficient" in row for row in vcpu_rows)

@@ -236,6 +236,23 @@ def _unknown(key: str, vcpus: int) -> str:
     return f"{_shown(key)} is not an extra spec of amp-nova: {hint}"
 
 
+def near_misses(specs: Mapping[str, str]) -> tuple[str, ...]:
+    """One sentence for each key that nearly is one of this table, and that Nova ignores.
+
+    Nova accepts any key of a namespace that it does not know, so the server books nothing.
+    """
+    meant = {f"{NAMESPACE} {name}": name for name in _BY_NAME}
+    meant |= {name: name for name, spec in _BY_NAME.items() if spec.per_vcpu}
+    found = []
+    for key in sorted(k for k in specs if not k.startswith(f"{NAMESPACE}:")):
+        namespace, *rest = re.split(r"[^a-z]+", key.strip().lower(), maxsplit=1)
+        plain = f"{namespace} {rest[0]}" if namespace != "pref" and rest else key.strip().lower()
+        if near := difflib.get_close_matches(plain, meant, n=1, cutoff=0.85):
+            name = f"{NAMESPACE}:{meant[near[0]]}"
+            found.append(f"{_shown(key)} books nothing, because Nova ignores it: write {name}")
+    return tuple(found)
+
+
 def _vcpu(index: int, values: Values) -> VcpuBooking | None:
     """The booking of one vCPU; ``None`` if it is booked both in reference cores and in Ips."""
     refcores = values.get(("pref_core", index), values.get(("pref_core", None)))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine
+from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine, near_misses
 from amp_nova.flavor.placement_resources import (
     PLACEMENT_CLASS,
     PLACEMENT_GROUP,
@@ -60,7 +60,7 @@ def problems(flavor: Flavor) -> list[str]:
     booking, errors = examine(flavor.specs, flavor.vcpus)
     if booking is None:
         return list(errors)
-    return [*remarks(booking), *_claim_problems(flavor, booking)]
+    return [*near_misses(flavor.specs), *remarks(booking), *_claim_problems(flavor, booking)]
 
 
 def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:
@@ -86,7 +86,9 @@ def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:
 def words(flavor: Flavor) -> str:
     """The booking, or why there is none: the agent treats such a server as best effort."""
     booking, errors = examine(flavor.specs, flavor.vcpus)
-    return f"invalid: {'; '.join(errors)}" if booking is None else described(booking)
+    if booking is None:
+        return f"invalid: {'; '.join(errors)}"
+    return "; ".join([described(booking), *near_misses(flavor.specs)])
 
 
 def described(booking: Booking) -> str:

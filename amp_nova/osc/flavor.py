@@ -6,7 +6,7 @@ from typing import Any
 
 from amp_nova.cmd.arguments import ips, pairs
 from amp_nova.exceptions import BookingInvalid
-from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, parse
+from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, near_misses, parse
 from amp_nova.flavor.placement_resources import claim_specs, placement, remarks
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor
@@ -29,7 +29,8 @@ class ListFlavor(Lister):
         rows = []
         for flavor in self.cloud.flavors():
             booking = flavor.booking
-            if booking is not None and not booking.booked and not parsed_args.best_effort:
+            meant = booking is None or booking.booked or near_misses(flavor.specs)
+            if not meant and not parsed_args.best_effort:
                 continue
             units = flavor.specs.get(bookings.CLAIM_KEY, "")
             rows.append(

@@ -171,3 +171,24 @@ def test_help_has_an_example_and_the_grammar(check):
     assert status == 0
     assert "amp-nova flavor check --vcpus 2" in out
     assert "amp:pref_core[.N]" in out
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        *((f"{wrong}=1", "write amp:pref_core") for wrong in ("AMP:pref_core", "amp_pref_core")),
+        *((f"{wrong}=1", "write amp:pref_core") for wrong in (" amp:pref_core", "apm:pref_core")),
+        *((f"{wrong}=1", "write amp:pref_core") for wrong in ("amp.pref_core", "pref_core")),
+        ("Amp:ips=2G", "write amp:ips"),
+        ("hw:cpu_policy=shared", "none of these is an amp: key, so nothing is booked"),
+    ],
+)
+def test_a_key_that_nova_accepts_and_ignores_is_named(check, key, remedy):
+    """Alone or beside others: such a server would run as best effort, without a word."""
+    assert check("amp:weight=2")[0] == 0
+    for others in ((), ("amp:weight=2",)) if "none" not in remedy else ((),):
+        status, out, err = check(key, *others)
+
+        assert status == 1
+        assert remedy in err
+        assert "best_effort" in out

@@ -325,8 +325,12 @@ def test_what_nova_refuses_is_said_in_its_words(cloud):
 
 
 def test_flavor_list_shows_bookings(cloud):
-    """Those without a booking on request only."""
+    """Those without a booking on request only, unless one was probably meant."""
     cloud.flavor("free")
+    cloud.flavor("typo", {"apm:pref_core": "1"})
+    (row,) = [row for row in cloud.rows(ListFlavor) if row["Name"] == "typo"]
+    assert row["Booking"].endswith("books nothing, because Nova ignores it: write amp:pref_core")
+    del cloud.flavors["typo"]
     cloud.flavor("count", {"amp:ips": "2.5G"})
 
     assert [row["Name"] for row in cloud.rows(ListFlavor)] == ["count", "half"]
@@ -345,6 +349,7 @@ def test_flavor_list_shows_bookings(cloud):
         ({"amp:ips": "1G"}, "set it with --reference-ips"),
         ({"amp:burst_s": "2"}, "amp:burst_s has no effect without a booking"),
         ({"amp:ips": "1G", CLAIM: "500"}, "trait_AMP:CUSTOM_AMP_IPS is missing"),
+        ({"AMP:pref_core": "1"}, "'AMP:pref_core' books nothing, because Nova ignores it"),
     ],
 )
 def test_flavor_check_finds_what_does_not_match(cloud, extra_specs, problem):
