@@ -24,7 +24,8 @@ OWN_CPUS = {
     CPU_POLICY: ("dedicated", "mixed"),
     "hw:cpu_realtime": ("yes", "true", "1", "on", "t", "y"),
 }
-"""Nova's keys and values that give a guest pCPUs of its own."""
+"""Nova's keys and values that give a guest pCPUs of its own (see also ``own_cpus``)."""
+_PCPU = re.compile(r"resources\w*:PCPU")
 DEDICATED = "a booking shares its pCPUs with others: remove the booking or the dedicated CPUs"
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
@@ -264,6 +265,16 @@ def _vcpu(index: int, values: Values) -> VcpuBooking | None:
     )
 
 
+def own_cpus(specs: Mapping[str, str]) -> str | None:
+    """The key, if there is one, with which Nova gives a guest pCPUs of its own.
+
+    That is either a policy, or dedicated CPUs claimed in Placement, from which Nova concludes one.
+    """
+    by_policy = (k for k, values in OWN_CPUS.items() if specs.get(k, "").lower() in values)
+    by_claim = (k for k in sorted(specs) if _PCPU.fullmatch(k) and specs[k].strip("0 "))
+    return next(by_policy, None) or next(by_claim, None)
+
+
 def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple[str, ...]]:
     """The booking of a flavor with ``vcpus`` vCPUs, or ``None`` and one sentence for each error.
 
@@ -283,9 +294,9 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
         errors.append(
             f"{_shown(foreign[0])} and a booking would both set the CPU quota: keep one of them"
         )
-    own = [key for key, values in OWN_CPUS.items() if specs.get(key, "").lower() in values]
+    own = own_cpus(specs)
     if own and any(v is not None and v.kind != "best_effort" for v in read):
-        errors.append(f"{own[0]}={_shown(specs[own[0]])} is not possible, because {DEDICATED}")
+        errors.append(f"{own}={_shown(specs[own])} is not possible, because {DEDICATED}")
     if errors:
         return None, tuple(dict.fromkeys(errors))
     general = {name: value for (name, index), value in values.items() if index is None}

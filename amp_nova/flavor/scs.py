@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amp_nova.exceptions import BookingInvalid
-from amp_nova.flavor.extra_specs import CPU_POLICY, FOREIGN_QUOTA, NAMESPACE, parse
+from amp_nova.flavor.extra_specs import CPU_POLICY, FOREIGN_QUOTA, NAMESPACE, own_cpus, parse
 
 CPU_TYPE = "scs:cpu-type"
 LETTERS = {
@@ -88,8 +88,8 @@ def keeping(
         raise BookingInvalid(
             f"{CPU_POLICY}=mixed pins some of its vCPUs: remove it, or pin them all"
         )
-    if specs.get(CPU_POLICY) == "dedicated":
-        return own, _pinned(promised, specs, own)
+    if key := own_cpus(specs):
+        return own, _pinned(promised, specs, own, f"{key}={specs[key]}")
     if promised == "shared-core":
         # Three decimals are what Placement claims. Without the small term 0.19 / 0.95 is 0.201.
         least = math.ceil(SHARE * sizes.core_refcores / MINUTE_KEPT_RATIO * 1000 - 1e-9) / 1000
@@ -135,19 +135,18 @@ def _raised(
     return {LIMIT: "soft", **booking, **own, **({} if enough else booking)}
 
 
-def _pinned(promised: str, specs: Mapping[str, str], own: Mapping[str, str]) -> str:
-    """What keeps the promise of a flavor whose vCPUs Nova pins."""
+def _pinned(promised: str, specs: Mapping[str, str], own: Mapping[str, str], by: str) -> str:
+    """What keeps the promise of a flavor whose vCPUs Nova pins, ``by`` an extra spec."""
     if any(key.startswith((PREF_CORE, f"{NAMESPACE}:ips")) for key in own):
         raise BookingInvalid(
-            f"{CPU_POLICY}=dedicated gives a whole pCPU, but the booking limits it: remove the "
-            "booking"
+            f"{by} gives a whole pCPU, but the booking limits it: remove the booking"
         )
     if promised == "dedicated-core" and not any(specs.get(k) == v for k, v in _NO_SIBLINGS.items()):
         raise BookingInvalid(
-            f"{CPU_POLICY}=dedicated alone lets another vCPU use the core's other thread: set "
+            f"{by} alone lets another vCPU use the core's other thread: set "
             "hw:cpu_thread_policy=isolate"
         )
-    return f"Nova keeps it: {CPU_POLICY}=dedicated"
+    return f"Nova keeps it: {by}"
 
 
 def _unknown(specs: Mapping[str, str]) -> str:

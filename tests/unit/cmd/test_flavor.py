@@ -125,7 +125,9 @@ def test_the_table(check):
     ]
 
 
-@pytest.mark.parametrize("own", ["hw:cpu_policy=dedicated", "hw:cpu_policy=mixed"])
+@pytest.mark.parametrize(
+    "own", ["hw:cpu_policy=dedicated", "hw:cpu_policy=mixed", "resources:PCPU=2"]
+)
 def test_a_booking_excludes_dedicated_cpus(check, own):
     """Whoever has a pCPU alone needs no booking, and amp-nova could not move the vCPU."""
     status, _, err = check("amp:pref_core=0.5", own)

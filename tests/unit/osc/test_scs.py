@@ -111,6 +111,7 @@ def test_dedicated_flavors_that_nova_pins_are_kept_by_nova(cloud):
     """A booking there would limit the pCPU that the vCPU has for itself."""
     pinned = {"hw:cpu_policy": "dedicated"}
     cloud.flavor("SCS-2T-4", pinned)
+    cloud.flavor("SCS-2T-8", {"resources:PCPU": "2", "resources:VCPU": "0"})
     cloud.flavor("SCS-2C-4", {**pinned, "hw:cpu_thread_policy": "isolate"})
     cloud.flavor("SCS-4C-8", pinned)
     cloud.flavor("SCS-8T-8", {**pinned, "amp:pref_core": "1"})
@@ -119,6 +120,7 @@ def test_dedicated_flavors_that_nova_pins_are_kept_by_nova(cloud):
 
     assert status == 1
     assert rows["SCS-2T-4"]["Reason"] == "Nova keeps it: hw:cpu_policy=dedicated"
+    assert rows["SCS-2T-8"]["Reason"] == "Nova keeps it: resources:PCPU=2"
     assert rows["SCS-2C-4"]["Result"] == "unchanged"
     assert "set hw:cpu_thread_policy=isolate" in rows["SCS-4C-8"]["Reason"]
     assert "the booking limits it: remove the booking" in rows["SCS-8T-8"]["Reason"]
