@@ -246,6 +246,7 @@ def near_misses(specs: Mapping[str, str]) -> tuple[str, ...]:
     meant |= {name: name for name, spec in _BY_NAME.items() if spec.per_vcpu}
     found = []
     for key in sorted(k for k in specs if not k.startswith(f"{NAMESPACE}:")):
+        # Whatever separates namespace and name; "pref_core" alone has no namespace.
         namespace, *rest = re.split(r"[^a-z]+", key.strip().lower(), maxsplit=1)
         plain = f"{namespace} {rest[0]}" if namespace != "pref" and rest else key.strip().lower()
         if near := difflib.get_close_matches(plain, meant, n=1, cutoff=0.85):

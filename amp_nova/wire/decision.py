@@ -18,7 +18,7 @@ reserved any more."""
 
 
 class Reservation(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A decision of one worker about one instance.
+    """What one worker has decided to reserve for one instance.
 
     ``worker`` and ``number`` identify it. ``vcpus``: the booked ones; ``cpus_allowed_list``: the
     pCPUs of the NUMA cell that Nova will pin it to, empty for all.

@@ -30,7 +30,7 @@ GAP_LEAST_S = 1.0
 """Shortest time between two reports: a burst of changes causes one report per second."""
 ANSWER_SPREAD_S = 5.0
 """The time over which agents answer a scheduler that asks all of them: 1,000 reports then take less
-than a third of a core of each worker, whose first requests wait longer than that anyway."""
+than a third of a core of each worker. Its first requests wait for them, at most for 30 s."""
 
 
 def connect(conf: cfg.ConfigOpts) -> Any:

@@ -17,7 +17,7 @@ OWN_QUOTA = "its libvirt definition sets a CPU quota: remove that quota or the b
 
 
 def read(before: Instances, observation: Observation, *, adaptive: bool = False) -> Instances:
-    """What all domains book; of unchanged domains as ``before``.
+    """The instances of all domains; those of unchanged domains are taken from ``before``.
 
     ``adaptive``: whether own coefficients convert those whose flavor does not say.
     """

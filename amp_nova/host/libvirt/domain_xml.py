@@ -144,11 +144,11 @@ def _limited(root: ET.Element) -> bool:
 
 def _unplugged(root: ET.Element, count: int) -> frozenset[int]:
     """vCPUs that may be plugged later: libvirt names them, or says how many there are now."""
-    named = [(v.get("id", ""), v.get("enabled")) for v in root.iterfind("vcpus/vcpu")]
+    named = {v.get("id", ""): v.get("enabled") for v in root.iterfind("vcpus/vcpu")}
     current = _text(root, "vcpu", "current").strip()
     if not named and current.isdecimal() and len(current) <= 6:
         return frozenset(range(int(current), count))
-    return frozenset(int(i) for i, enabled in named if enabled == "no" and i.isdecimal())
+    return frozenset(i for i in range(count) if named.get(str(i)) == "no")
 
 
 def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:

@@ -58,6 +58,7 @@ def test_values_are_not_interpreted():
     [
         ("", {1, 2, 3}),
         ("<vcpus><vcpu id='1' enabled='no'/><vcpu id='2' enabled='yes'/></vcpus>", {1}),
+        ("<vcpus><vcpu id='9' enabled='no'/><vcpu enabled='no'/></vcpus>", set()),
     ],
 )
 def test_vcpus_that_may_be_plugged_are_told_from_those_that_exist(more, unplugged):
