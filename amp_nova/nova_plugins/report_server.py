@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import nova.conf
-import nova.rpc
 import oslo_messaging as messaging
 from oslo_utils import timeutils
 
+from amp_nova import message_bus
 from amp_nova.nova_plugins import metrics, nova_records, options
 from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
@@ -27,8 +27,6 @@ from amp_nova.wire import topics
 
 LOG = logging.getLogger(__name__)
 CONF = options.register(nova.conf.CONF)
-RETRY_S = 2.0
-"""Pause before what failed is set up again."""
 READY_S = 30.0
 """How long after its start the requests of a worker wait for what it has to know about hosts: on a
 controller whose CPUs are busy it takes more than ten seconds. Later those of which it does not know
@@ -161,7 +159,7 @@ class ReportServer:
 
     def _join_workers(self) -> None:
         """Exchange decisions with the other workers, and from then on follow Nova's records."""
-        own = nova.rpc.TRANSPORT
+        own = message_bus.transport(CONF)
         self._until_done(
             "cannot hear the other scheduler workers",
             lambda: self._serve(own, topics.WORKERS, WorkerEndpoint(self.decisions)),
@@ -195,7 +193,7 @@ class ReportServer:
     def _receive_reports(self) -> None:
         """Receive the reports of hosts that Nova has, from the bus that is meant for them."""
         self._until_done("cannot read the compute nodes in Placement", self._placement.read)
-        bus = _reports_bus()
+        bus = message_bus.transport(CONF, CONF.amp_scheduler.transport_url)
         self._until_done(
             "cannot receive host reports",
             lambda: self._serve(bus, topics.SCHEDULERS, Endpoint(self.states)),
@@ -210,8 +208,8 @@ class ReportServer:
             try:
                 step()
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
-                LOG.warning("%s: %s; retrying every %g s", failure, exc, RETRY_S)
-                self._stopped.wait(RETRY_S)
+                LOG.warning("%s: %s; retrying every %g s", failure, exc, message_bus.RETRY_S)
+                self._stopped.wait(message_bus.RETRY_S)
             else:
                 return
 
@@ -229,16 +227,6 @@ class ReportServer:
     def _write_metrics(self) -> None:
         if folder := CONF.amp_scheduler.metrics_directory:
             metrics.write_until(self._stopped, self.metrics, Path(folder))
-
-
-def _reports_bus() -> Any:
-    """The bus of the agents' reports; it connects when it is first used."""
-    if not CONF.amp_scheduler.transport_url:
-        return nova.rpc.TRANSPORT
-    url = messaging.TransportURL.parse(CONF, CONF.amp_scheduler.transport_url)
-    if url.transport == "rabbit":  # its own is 30 s, for a broker that is down at first
-        url.query.setdefault("rabbit_interval_max", f"{RETRY_S:g}")
-    return messaging.get_rpc_transport(CONF, url)
 
 
 def _client(bus: Any, topic: str) -> Any:
@@ -266,9 +254,9 @@ def shared() -> ReportServer:
     if _shared is None:
         for option in options.OPTS:
             try:
-                getattr(CONF[options.GROUP], option.dest)
-                if option.dest == "transport_url":
-                    _reports_bus()
+                value = getattr(CONF[options.GROUP], option.dest)
+                if value and option.dest == "transport_url":
+                    message_bus.transport(CONF, value)
             except Exception as exc:  # drivers raise exceptions of their own
                 raise ValueError(f"[{options.GROUP}] {option.dest}: {exc}") from exc
         placement = Placement()

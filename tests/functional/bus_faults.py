@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import nova.conf
-import nova.rpc
-import oslo_messaging as messaging
 from oslo_utils.eventletutils import is_monkey_patched
 
 from amp_nova.agent.publish.host_reports import MessageBus
@@ -26,6 +24,7 @@ from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.nova_plugins.report_server import ReportServer
+from amp_nova import message_bus
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import HostReport
 from tests.support.broker import ADDRESS, Broker
@@ -95,7 +94,7 @@ class Host:
 
     def __init__(self, url: str) -> None:
         self.asked = 0
-        self._bus = MessageBus(messaging.get_rpc_transport(nova.conf.CONF, url), "host1")
+        self._bus = MessageBus(message_bus.transport(nova.conf.CONF, url), "host1")
         self._bus.listen(self._publish)
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -196,7 +195,7 @@ def main(fault: str, seconds: float, folder: Path) -> None:
     reports = Reports(folder)
     conf, port = nova.conf.CONF, reports.broker.port
     conf([], project="nova", default_config_files=[], default_config_dirs=[])
-    nova.rpc.TRANSPORT = messaging.get_rpc_transport(conf, reports.broker.url)
+    conf.set_override("transport_url", reports.broker.url)
     conf.set_override("transport_url", reports.url, "amp_scheduler")
     seen: dict[str, Any] = {"fault": fault, "eventlet": is_monkey_patched("thread")}
 

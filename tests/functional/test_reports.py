@@ -82,7 +82,7 @@ class ReportsTest(CloudTestCase):
             return mock.Mock()
 
         with (
-            mock.patch("oslo_messaging.get_rpc_transport", return_value="reports") as made,
+            mock.patch("oslo_messaging.get_rpc_transport", lambda _conf, used: str(used)),
             mock.patch("oslo_messaging.get_rpc_server", listen),
             mock.patch("oslo_messaging.get_rpc_client") as client,
         ):
@@ -90,13 +90,10 @@ class ReportsTest(CloudTestCase):
             self.wait_until(lambda: client.call_count == 2, "it listens")
             server.stop()
 
-        ((conf, used),) = (call.args for call in made.call_args_list)
-        assert conf is CONF
-        assert str(used) == f"{url}?rabbit_interval_max=2"
-        nova_bus = nova.rpc.TRANSPORT
-        assert listening == {topics.WORKERS: nova_bus, topics.SCHEDULERS: "reports"}
+        nova_bus, reports = CONF.transport_url, f"{url}?rabbit_interval_max=2"
+        assert listening == {topics.WORKERS: nova_bus, topics.SCHEDULERS: reports}
         called = {(call.args[0], call.args[1].topic) for call in client.call_args_list}
-        assert called == {(nova_bus, topics.WORKERS), ("reports", topics.AGENTS)}
+        assert called == {(nova_bus, topics.WORKERS), (reports, topics.AGENTS)}
 
     def cast(self, *reports):
         """Send reports as an agent does."""

@@ -15,15 +15,14 @@ from typing import Any
 from unittest import mock
 
 import nova.conf
-import nova.rpc
 import nova.utils
-import oslo_messaging as messaging
 
 from amp_nova.agent.publish.host_reports import MessageBus
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
 from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.nova_records import Placement
+from amp_nova import message_bus
 from amp_nova.wire.encoding import encode
 from tests.support.host_reports import host_report, request
 from tests.support.programs import until
@@ -36,7 +35,7 @@ def load() -> AmpCapacityFilter:
     """What nova-scheduler does before it starts its workers; no thread may run by then."""
     conf = nova.conf.CONF
     conf([], project="nova", default_config_files=[], default_config_dirs=[])
-    nova.rpc.TRANSPORT = messaging.get_rpc_transport(conf, "fake://")
+    conf.set_override("transport_url", "fake://")
     threads = threading.active_count()
     loaded = AmpCapacityFilter()
     assert threading.active_count() == threads
@@ -47,7 +46,7 @@ def work(loaded: AmpCapacityFilter) -> None:
     """The first request, the first report, and a decision that comes back."""
     server: Any = loaded._server
     server.start()
-    bus = MessageBus(nova.rpc.TRANSPORT, "host1")
+    bus = MessageBus(message_bus.transport(nova.conf.CONF), "host1")
     bus.listen(lambda: bus.send(encode(host_report(time_s=time.time()))))
     until(lambda: server.decisions.connected, WAIT_S, "the worker's own bus")
     bus.send(encode(host_report(time_s=time.time())))

@@ -57,6 +57,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "kernel": KERNEL,
     "guard": ("amp_nova.guard", *KERNEL),
     "ports.py": (*DECISIONS, EXCEPTIONS),
+    "message_bus.py": ("oslo_messaging", "oslo_config"),
     **{
         path: (*SHARED, *(f"amp_nova.{part}" for part in LOOP))
         for part in LOOP
@@ -108,7 +109,7 @@ ONLY_BY = {
     "keystonemiddleware": ("tenant/server.py",),
     "requests": ("tenant/prometheus.py",),
     "osc_lib": ("osc",),
-    "oslo_messaging": ("nova_plugins", "agent/publish/host_reports.py"),
+    "oslo_messaging": ("nova_plugins", "agent/publish/host_reports.py", "message_bus.py"),
     "stevedore": ("plugins.py",),
 }
 

@@ -16,6 +16,7 @@ import oslo_messaging as messaging
 from msgspec.structs import replace
 from oslo_config import cfg
 
+from amp_nova import message_bus
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.agent.threads import WAIT_MAX_S, HelperThread
@@ -25,7 +26,6 @@ from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import Origin
 
 LOG = logging.getLogger(__name__)
-RETRY_S = 5.0
 GAP_LEAST_S = 1.0
 """Shortest time between two reports: a burst of changes causes one report per second."""
 ANSWER_SPREAD_S = 5.0
@@ -47,7 +47,7 @@ def connect(conf: cfg.ConfigOpts) -> Any:
             default_config_files=list(conf.config_file),
             default_config_dirs=list(conf.config_dir),
         )
-        return messaging.get_rpc_transport(cfg.CONF, url=conf.reports.transport_url)
+        return message_bus.transport(cfg.CONF, conf.reports.transport_url)
     except (cfg.Error, messaging.DriverLoadFailure, messaging.InvalidTransportURL) as exc:
         raise ConfigInvalid(
             f"[reports] transport_url is not valid: {exc}; copy transport_url from nova.conf"
@@ -99,10 +99,11 @@ class MessageBus:
                 )
                 server.start(override_pool_size=1)  # a pool would grow to its maximum
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
+                retry_s = message_bus.RETRY_S
                 LOG.warning(
-                    "cannot receive schedulers' requests: %s; retrying every %g s", exc, RETRY_S
+                    "cannot receive schedulers' requests: %s; retrying every %g s", exc, retry_s
                 )
-                self._stopped.wait(RETRY_S)
+                self._stopped.wait(retry_s)
             else:
                 self._server = server
                 return
