@@ -19,12 +19,12 @@ from typing import Any
 import nova.conf
 from oslo_utils.eventletutils import is_monkey_patched
 
+from amp_nova import message_bus
 from amp_nova.agent.publish.host_reports import MessageBus
 from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.nova_plugins.report_server import ReportServer
-from amp_nova import message_bus
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import HostReport
 from tests.support.broker import ADDRESS, Broker

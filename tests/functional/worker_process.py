@@ -17,12 +17,12 @@ from unittest import mock
 import nova.conf
 import nova.utils
 
+from amp_nova import message_bus
 from amp_nova.agent.publish.host_reports import MessageBus
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
 from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.nova_records import Placement
-from amp_nova import message_bus
 from amp_nova.wire.encoding import encode
 from tests.support.host_reports import host_report, request
 from tests.support.programs import until
