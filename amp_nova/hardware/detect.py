@@ -106,6 +106,9 @@ def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
             if classes.reversed or (hybrid and not is_divided):
                 raise TopologyUnknown(f"{classes.disputed}; {REMEDY}")
             warnings.append(f"{classes.disputed}; if they differ in speed, {REMEDY}")
+        for members in classes.members:
+            if not classes.disputed and (spread := speed_classes.uneven(members)):
+                warnings.append(f"{spread}; if they differ in speed, {REMEDY}")
         if missing := speed_classes.incomplete(cpus):
             if len(classes.members) == 1:
                 raise TopologyUnknown(f"{missing}; {REMEDY}")

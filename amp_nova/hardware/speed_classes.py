@@ -123,6 +123,22 @@ def incomplete(cpus: Sequence[CpuFacts]) -> str | None:
     return None
 
 
+def uneven(cpus: Sequence[CpuFacts]) -> str | None:
+    """That clocks within one class differ by ``SPEED_GAP`` or more, in words.
+
+    Of several small steps, or base frequencies that nothing confirms (Intel Speed Select). Maximum
+    frequencies of AMD's come from the order of preference on some kernels.
+    """
+    for source in (BASE_FREQ,) if ranked(cpus) else (BASE_FREQ, MAX_FREQ):
+        values = [source.read(c) or 0 for c in cpus]
+        low, high = min(values), max(values)
+        if 0 < low * SPEED_GAP <= high:
+            slow = cpulist.show(c.id for c, v in zip(cpus, values, strict=True) if v == low)
+            ranges = f"ranges from {low / 1e6:.2f} GHz (pCPUs {slow}) to {high / 1e6:.2f} GHz"
+            return f"{source.name} within one core type {ranges}"
+    return None
+
+
 def _divide(
     cpus: Sequence[CpuFacts], below: Iterable[frozenset[int]]
 ) -> tuple[tuple[CpuFacts, ...], ...]:

@@ -106,7 +106,16 @@ def read_facts(root: str | Path) -> MachineFacts:
         cpufreq = policies.get(cpu, f"{CPUS}/cpu{cpu}/cpufreq")
         facts = _cpu(tree, cpu, _info(described.get(cpu, {})), cpufreq)
         cpus.append(replace(facts, isolated=cpu in isolated))
-    return MachineFacts(tuple(cpus), _pmus(tree), _warnings(tree))
+    return MachineFacts(tuple(cpus), _pmus(tree), (*_warnings(tree), *_borrowed(tree, online)))
+
+
+def _borrowed(tree: Tree, online: Iterable[int]) -> list[str]:
+    """A warning about CPUs of an IBM Z partition that run in time which others leave (s390)."""
+    low = [c for c in online if tree.text(f"{CPUS}/cpu{c}/polarization") == "vertical:low"]
+    return [
+        f"pCPUs {cpulist.show(low)} have vertical:low polarization: the hypervisor guarantees them "
+        "no time, so it cannot be booked"
+    ] * bool(low)
 
 
 def online_mask(root: str | Path) -> frozenset[int]:
@@ -236,9 +245,9 @@ def _info(values: Mapping[str, str]) -> _CpuInfo:
         hybrid="hybrid_cpu" in flags or "hybrid" in flags,
         virtual="hypervisor" in flags,
     )
-    return _CpuInfo(
-        model, _number(values.get("physical id", "")), _number(values.get("core id", ""))
-    )
+    ids = (_number(values.get(key, "")) for key in ("physical id", "core id"))
+    package, core_id = (None if number is None or number < 0 else number for number in ids)
+    return _CpuInfo(model, package, core_id)
 
 
 def _number(text: str) -> int | None:

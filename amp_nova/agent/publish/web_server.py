@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import ipaddress
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -130,7 +131,7 @@ class WebServer:
         """The WSGI application."""
         page = self._page(request)
         body, unzip = page.body, False
-        if page.gzipped and "gzip" not in request.get("HTTP_ACCEPT_ENCODING", "").lower():
+        if page.gzipped and not _accepts_gzip(request.get("HTTP_ACCEPT_ENCODING", "")):
             body, unzip = gzip.decompress(body), True
         fields = {
             "Content-Type": page.content_type,
@@ -153,8 +154,8 @@ class WebServer:
             return _plain(
                 HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported", Allow="GET, HEAD"
             )
-        host = request.get("HTTP_HOST", "")
-        if not _is_allowed(host, self._names):
+        host = request.get("HTTP_HOST")  # HTTP/1.0 has none, and no browser speaks that
+        if host is not None and not _is_allowed(host, self._names):
             return _plain(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"host name {host[:100]!r} is not allowed: add it to [exporter] allowed_hosts, or "
@@ -169,6 +170,12 @@ class WebServer:
         except Exception:  # the last resort: a defect of one page is its client's alone
             LOG.exception("cannot serve %s", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the agent's log")
+
+
+def _accepts_gzip(field: str) -> bool:
+    """Whether an Accept-Encoding field names gzip with another weight than 0 (RFC 9110, 12.5.3)."""
+    codings = dict(each.replace(" ", "").partition(";")[::2] for each in field.lower().split(","))
+    return re.fullmatch(r"q=0(\.0*)?", codings.get("gzip", "q=0")) is None
 
 
 def _is_allowed(host: str, names: Collection[str]) -> bool:

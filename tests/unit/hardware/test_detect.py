@@ -100,6 +100,20 @@ DETECTED = {
         [("e-core", "0-3", 1.0), ("p-core", "4", 1.536)],
         FIRMWARE,
     ),
+    # Six of 24 cores have a higher guaranteed clock; at most all of them run at 3.9 GHz.
+    "Intel Speed Select": (
+        machine(
+            cores(18, max_freq_khz=3.9e6, base_freq_khz=2.1e6, **machines.ICE_LAKE_SP),
+            cores(6, 18, max_freq_khz=3.9e6, base_freq_khz=2.7e6, **machines.ICE_LAKE_SP),
+        ),
+        [("core", "0-23", 1.0)],
+        "cpufreq base_frequency within one core type ranges from 2.10 GHz (pCPUs 0-17) to 2.70",
+    ),
+    "clocks in small steps": (
+        machine(*(cores(4, 4 * i, max_freq_khz=f * 1e6) for i, f in enumerate((2.0, 2.2, 2.4)))),
+        [("core", "0-11", 1.0)],
+        "cpufreq within one core type ranges from 2.00 GHz (pCPUs 0-3) to 2.40 GHz",
+    ),
     "P-cores of a model without E-cores": (
         machine(cores(4, highest_perf=64, max_freq_khz=4.3e6, **machines.RAPTOR_LAKE_P)),
         ONE,

@@ -68,6 +68,32 @@ def test_files_without_a_value_are_ignored(hybrid, content):
     assert expected(hybrid)
 
 
+def test_core_ids_that_are_unknown_join_nothing(tmp_path):
+    """As /proc/cpuinfo has them for each CPU of some virtual machines."""
+    trees.write(tmp_path, machines.bare_vm(4))
+    for cpu in range(4):
+        for name in ("core_id", "physical_package_id", "core_cpus_list", "thread_siblings_list"):
+            (tmp_path / CPUS / f"cpu{cpu}/topology/{name}").unlink(missing_ok=True)
+    blocks = (f"processor : {cpu}\nphysical id : -1\ncore id : -1\n" for cpu in range(4))
+    (tmp_path / "proc/cpuinfo").write_text("\n".join(blocks))
+
+    topology = classify(read_facts(tmp_path))
+
+    assert [pcpu.siblings for pcpu in topology.pcpus] == [(0,), (1,), (2,), (3,)]
+
+
+def test_time_that_a_hypervisor_does_not_guarantee_is_a_warning(tmp_path):
+    """On IBM Z, where a partition may have CPUs beyond its share."""
+    trees.write(tmp_path, machines.bare_vm(4))
+    for cpu, polarization in enumerate(("vertical:high", "vertical:medium", "vertical:low", "")):
+        (tmp_path / CPUS / f"cpu{cpu}/polarization").write_text(polarization)
+
+    assert read_facts(tmp_path).warnings == (
+        "pCPUs 2 have vertical:low polarization: the hypervisor guarantees them no time, so it "
+        "cannot be booked",
+    )
+
+
 @pytest.mark.parametrize("content", ["fast", "6 4", "0x40", "1_000", "٣", "1e3", "9" * 40])
 def test_a_garbage_number_is_a_warning(hybrid, content):
     """The warning names the file, relative to the root, and its content."""

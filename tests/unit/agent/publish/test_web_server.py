@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -177,7 +178,8 @@ def test_compression_is_negotiated():
     with serving(exporter.routes) as url:
         page = get(f"{url}/")
         plain = get(f"{url}/metrics")
-        zipped = get(f"{url}/metrics", **{"Accept-Encoding": "gzip"})
+        zipped = get(f"{url}/metrics", **{"Accept-Encoding": "deflate, gzip;q=0.5"})
+        unwanted = get(f"{url}/metrics", **{"Accept-Encoding": "identity, gzip; q=0.0"})
 
     assert page[1]["Content-Type"] == "text/html; charset=utf-8"
     assert page[1]["Content-Security-Policy"] == web_server.POLICY
@@ -188,6 +190,7 @@ def test_compression_is_negotiated():
     assert plain[2] == gzip.decompress(zipped[2])
     assert zipped[1]["Content-Encoding"] == "gzip"
     assert plain[1]["Content-Encoding"] is None
+    assert unwanted[1]["Content-Encoding"] is None
 
 
 @pytest.fixture(scope="module")
@@ -312,7 +315,11 @@ def test_only_known_host_names_are_served():
     with serving({"/hello": hello}, allowed_hosts=["Compute-7.example.org"]) as url:
         served = {host: get(f"{url}/hello", Host=host)[::2] for host in own}
         refused = {host: get(f"{url}/hello", Host=host)[::2] for host in foreign}
+        with socket.create_connection(("127.0.0.1", urlsplit(url).port)) as balancer:
+            balancer.sendall(b"GET /hello HTTP/1.0\r\n\r\n")
+            checked = balancer.makefile("rb").read()
 
     assert served == dict.fromkeys(own, (200, b"hello\n"))
+    assert checked.endswith(b"\r\n\r\nhello\n"), "load balancers send no host name"
     remedy = "is not allowed: add it to [exporter] allowed_hosts, or use the IP address\n"
     assert refused == {h: (421, f"host name {h!r} {remedy}".encode()) for h in foreign}
