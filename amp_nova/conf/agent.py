@@ -78,10 +78,11 @@ _BOOKINGS: list[cfg.Opt] = [
         "booking",
         default=[],
         help="""
-Bookings for domains without ``amp:*`` keys in their Nova metadata: instances started before Nova
-32.0, or domains that Nova does not manage. Each line is a shell pattern for the libvirt name
-followed by extra specs, for example ``booking = web-* amp:pref_core=0.5 amp:limit=hard``. The
-first line that matches applies.
+Bookings for servers whose Nova does not tell the agent what their flavors book (those started by
+Nova before 32.0), and for domains that Nova does not manage. Each line is a shell pattern for the
+flavor's name, or for the libvirt name, followed by extra specs, for example ``booking = m1.booked
+amp:pref_core=0.5 amp:limit=hard``. The first line that matches applies. Domains whose metadata has
+``amp:*`` keys are left out.
 """,
     ),
     cfg.FloatOpt(

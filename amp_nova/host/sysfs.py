@@ -112,10 +112,8 @@ def read_facts(root: str | Path) -> MachineFacts:
 def _borrowed(tree: Tree, online: Iterable[int]) -> list[str]:
     """A warning about CPUs of an IBM Z partition that run in time which others leave (s390)."""
     low = [c for c in online if tree.text(f"{CPUS}/cpu{c}/polarization") == "vertical:low"]
-    return [
-        f"pCPUs {cpulist.show(low)} have vertical:low polarization: the hypervisor guarantees them "
-        "no time, so it cannot be booked"
-    ] * bool(low)
+    where = f"pCPUs {cpulist.show(low)} have vertical:low polarization"
+    return [f"{where}: the hypervisor guarantees them no time"] if low else []
 
 
 def online_mask(root: str | Path) -> frozenset[int]:

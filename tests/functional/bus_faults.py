@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import nova.conf
+import oslo_messaging as messaging
 from oslo_utils.eventletutils import is_monkey_patched
 
 from amp_nova import message_bus
@@ -195,7 +196,9 @@ def main(fault: str, seconds: float, folder: Path) -> None:
     reports = Reports(folder)
     conf, port = nova.conf.CONF, reports.broker.port
     conf([], project="nova", default_config_files=[], default_config_dirs=[])
+    messaging.TransportURL.parse(conf)  # which registers the option
     conf.set_override("transport_url", reports.broker.url)
+    messaging.TransportURL.parse(conf)  # which registers the option
     conf.set_override("transport_url", reports.url, "amp_scheduler")
     seen: dict[str, Any] = {"fault": fault, "eventlet": is_monkey_patched("thread")}
 

@@ -16,6 +16,7 @@ from unittest import mock
 
 import nova.conf
 import nova.utils
+import oslo_messaging as messaging
 
 from amp_nova import message_bus
 from amp_nova.agent.publish.host_reports import MessageBus
@@ -35,6 +36,7 @@ def load() -> AmpCapacityFilter:
     """What nova-scheduler does before it starts its workers; no thread may run by then."""
     conf = nova.conf.CONF
     conf([], project="nova", default_config_files=[], default_config_dirs=[])
+    messaging.TransportURL.parse(conf)  # which registers the option
     conf.set_override("transport_url", "fake://")
     threads = threading.active_count()
     loaded = AmpCapacityFilter()

@@ -45,7 +45,7 @@ FLAVORS = {
 if CORES == 1:  # else nobody measured what a core retires
     FLAVORS["instructions"] = f"amp:ips={IPS}"
 BOOKINGS_IN_METADATA = NOVA >= 32
-"""Whether agents see what servers book; else their configuration has it, by the servers' names."""
+"""Whether agents see what servers book; else their configuration has it, by flavor."""
 KEYSTONE = f"http://{ADDRESS}:{PORTS['keystone']}/v3"
 BUS = f"rabbit://guest:guest@{ADDRESS}:{PORTS['rabbitmq']}/"
 
@@ -156,10 +156,8 @@ def neutron() -> Sections:
 
 def nova() -> Sections:
     """What all Nova services share; what is for one cell's computes is in ``compute``."""
-    named = {} if BOOKINGS_IN_METADATA else {"instance_name_template": "%(display_name)s-%(id)08x"}
     return {
         "DEFAULT": {
-            **named,
             "host": "control",
             "my_ip": ADDRESS,
             "state_path": STATE / "nova",
@@ -241,7 +239,7 @@ def agent(host: Host, declared: str = "" if CORES == 1 else "1.0") -> Sections:
 
     ``declared``: its coefficient, unless it is calibrated.
     """
-    booked = [] if BOOKINGS_IN_METADATA else [f"*-{f}-* {s}" for f, s in FLAVORS.items() if s]
+    booked = [] if BOOKINGS_IN_METADATA else [f"{f} {s}" for f, s in FLAVORS.items() if s]
     return {
         "topology": {
             "core_type": f"{host.name} {host.pcpus} {declared}",

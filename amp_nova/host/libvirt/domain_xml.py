@@ -17,7 +17,9 @@ from amp_nova.model.cpulist import parse_cpuset
 from amp_nova.model.observation import Domain
 
 NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
-"""Namespace of Nova's metadata, which includes the flavor's extra specs since Nova 32.0."""
+"""Namespace of Nova's metadata."""
+NOVA_SAYS = 32
+"""The first major release of Nova whose metadata includes the flavor's extra specs."""
 VCPUS_MAX = 1 << 13
 """More vCPUs than any hypervisor supports: a greater count is garbage."""
 OTHERS = frozenset({"hostdev", "vdpa", "vhostuser"})
@@ -102,7 +104,7 @@ class IoDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """A configured booking: extra specs for domains whose name matches a shell pattern."""
+    """A configured booking: extra specs for flavors or domains whose name matches a pattern."""
 
     pattern: str
     specs: dict[str, str]
@@ -113,7 +115,8 @@ class DomainXml:
     """A running domain as defined; ``pins`` are by vCPU, ``cpuset`` is for all other vCPUs.
 
     A ``cpuset`` of ``None`` is no restriction. Pins that amp-nova set (``mark``) are left out.
-    ``emulated``: whether QEMU emulates the processor (``type='qemu'``).
+    ``emulated``: whether QEMU emulates the processor (``type='qemu'``). ``unsaid``: whether the
+    Nova that started it does not say what its flavor books, and no ``Fallback`` does.
     """
 
     domain: Domain
@@ -122,6 +125,7 @@ class DomainXml:
     io: IoDefinition = field(default_factory=IoDefinition)
     mark: Mark = NO_MARK
     emulated: bool = False
+    unsaid: bool = False
 
 
 def _specs(root: ET.Element) -> dict[str, str]:
@@ -162,14 +166,16 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         raise ValueError("it has no name or no UUID")
     if not count.isdecimal() or len(count) > 6 or not 0 < int(count) <= VCPUS_MAX:
         raise ValueError(f"'{count[:20]}' is not a number of vCPUs")
-    specs = _specs(root)
+    specs, instance = _specs(root), f"metadata/{NOVA}instance"
+    flavor = _text(root, f"{instance}/{NOVA}flavor", "name")
+    major = _text(root, f"{instance}/{NOVA}package", "version").partition(".")[0]
+    unsaid = major.isdecimal() and int(major[:4]) < NOVA_SAYS
     if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
         for fallback in fallbacks:
-            if fnmatch.fnmatchcase(name, fallback.pattern):
-                specs = {**specs, **fallback.specs}
+            if any(fnmatch.fnmatchcase(text, fallback.pattern) for text in (flavor, name) if text):
+                specs, unsaid = {**specs, **fallback.specs}, False
                 break
     ours = read_mark(root.find(f"metadata/{{{MARK_URI}}}tuning"))
-    instance = f"metadata/{NOVA}instance"
     domain = Domain(
         resource=uuid,
         name=name,
@@ -177,7 +183,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         specs=specs,
         project=_text(root, f"{instance}/{NOVA}owner/{NOVA}project", "uuid"),
         display_name=_text(root, f"{instance}/{NOVA}name"),
-        flavor=_text(root, f"{instance}/{NOVA}flavor", "name"),
+        flavor=flavor,
         flavor_id=_text(root, f"{instance}/{NOVA}flavor", "id"),
         image=_text(root, f"{instance}/{NOVA}root[@type='image']", "uuid"),
         limited_elsewhere=_limited(root) and not ours.quota,
@@ -191,7 +197,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
     }
     io, pins = _parse_io(root), ours.original(pins)
     usable, emulated = parse_cpuset(cpuset) if cpuset else None, root.get("type") == "qemu"
-    return DomainXml(domain, usable, pins, io, ours, emulated)
+    return DomainXml(domain, usable, pins, io, ours, emulated, unsaid)
 
 
 def read_mark(tuning: ET.Element | None) -> Mark:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.host.libvirt.domain_xml import MARK_URI, NO_MARK, Fallback, Mark, Pin, parse
-from tests.support.fakehost import nova_metadata, nova_xml, resource
+from tests.support.fakehost import NOVA, nova_metadata, nova_xml, resource
 
 SPECS = {"amp:pref_core": "0.5", "amp:limit": "hard", "hw:cpu_policy": "shared"}
 
@@ -108,6 +108,38 @@ FALLBACKS = (
 def test_configured_booking_is_for_domains_without_one(name, specs, expected):
     """The first pattern that matches a domain without amp:* keys adds to its other keys."""
     assert parse(nova_xml(name, specs=specs), FALLBACKS).domain.specs == expected
+
+
+def old_nova(package, flavor="m1.booked"):
+    """A definition as Nova wrote it before it named extra specs."""
+    metadata = f"""<nova:instance xmlns:nova="{NOVA}">
+        <nova:package version="{package}"/><nova:flavor name="{flavor}"/></nova:instance>"""
+    return nova_xml("instance-0000002a", metadata=metadata)
+
+
+def test_configured_booking_is_for_a_flavor_or_a_domain():
+    """By name: servers of one flavor have names of all kinds, and others have no flavor."""
+    by_flavor, by_domain = Fallback("m1.*", {"amp:pref_core": "0.5"}), FALLBACKS[1]
+
+    assert parse(old_nova("31.2.0"), [by_flavor, by_domain]).domain.specs == by_flavor.specs
+    assert parse(nova_xml("web-1"), [by_flavor, by_domain]).domain.specs == by_domain.specs
+    assert parse(nova_xml("instance-1"), [by_flavor]).domain.specs == {}
+
+
+@pytest.mark.parametrize(
+    ("package", "unsaid"),
+    [
+        ("29.4.0", True),
+        ("31.3-1.el9s", True),
+        ("32.0.0", False),
+        ("35.0.0.dev1", False),
+        ("", False),
+    ],
+)
+def test_whether_nova_says_what_a_flavor_books(package, unsaid):
+    """It did not before 32.0; a configured booking says it."""
+    assert parse(old_nova(package)).unsaid is unsaid
+    assert not parse(old_nova(package), FALLBACKS).unsaid
 
 
 @pytest.mark.parametrize(
