@@ -150,11 +150,20 @@ class Service:
                 late_s = now - due
                 # Cycles that a long one delayed are skipped, not caught up on.
                 due = max(due + self._conf.agent.cycle_s, now)
+            if self._wake.reload():
+                self._reload()
             if not self._wake.stopping:
                 completed = self._try_cycle(late_s)
                 self.publishers.exporter.agent.lease = guarding.after(self.last)
                 self._report_health(completed=completed)
             ended = time.monotonic()
+
+    def _reload(self) -> None:
+        """Read the options again that can be changed without a restart (oslo.config's mutable)."""
+        try:
+            self._conf.mutate_config_files()
+        except (cfg.Error, OSError) as exc:
+            LOG.error("the configuration cannot be read again: %s; what it was still counts", exc)
 
     def _pause(self, until_s: float) -> bool:
         """Run the fast loop until the next cycle is due; returns whether an event came first."""

@@ -142,6 +142,7 @@ class Wakeup:
         self._poll = select.poll()
         self._poll.register(self._read, select.POLLIN)
         self._event = False
+        self._hung_up = False
         self._signal: int | None = None
 
     def set(self) -> None:
@@ -167,11 +168,16 @@ class Wakeup:
         self._drain()
         return self._signal is not None
 
+    def reload(self) -> bool:
+        """Whether SIGHUP asked for the configuration to be read again since the last call."""
+        asked, self._hung_up = self._hung_up, False
+        return asked
+
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Handle SIGTERM and SIGINT inside a ``with`` block; only in the main thread."""
+        """Handle these signals inside a ``with`` block; only in the main thread."""
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        handlers = {number: signal.signal(number, _nothing) for number in _STOPPING}
+        handlers = {n: signal.signal(n, _nothing) for n in (*_STOPPING, signal.SIGHUP)}
         try:
             yield
         finally:
@@ -184,7 +190,8 @@ class Wakeup:
             received = os.read(self._read, 4096)
         except BlockingIOError:
             return
-        self._event = self._event or b"\0" in received
+        self._hung_up = self._hung_up or signal.SIGHUP in received
+        self._event = self._event or self._hung_up or b"\0" in received
         stopping = [number for number in received if number in _STOPPING]
         if stopping and self._signal is None:
             self._signal = stopping[0]

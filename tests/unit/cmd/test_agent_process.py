@@ -103,6 +103,25 @@ def test_systemd_is_notified_from_start_to_end(agent):
     assert "stopping on signal 15; limits stay in force" in agent.log
 
 
+def test_sighup_reads_again_what_may_change(agent):
+    """As the sample says of options; a file that cannot be read changes nothing."""
+    agent.configure()
+    agent.start()
+    agent.until_notified("READY=1")
+    file = agent.folder / "amp-nova.conf"
+    right = file.read_text()
+
+    file.write_text("[agent\n")
+    agent.process.send_signal(signal.SIGHUP)
+    agent.until(lambda: "the configuration cannot be read again: " in agent.log, "an error")
+    file.write_text(f"[DEFAULT]\ndebug = true\n{right}")
+    agent.process.send_signal(signal.SIGHUP)
+
+    agent.until(lambda: " DEBUG " in agent.log, "debug logging")
+    agent.notified.all()
+    agent.until_notified("WATCHDOG=1", "STATUS=1 instances")
+
+
 @pytest.mark.fault("agent stopped (SIGSTOP)", "the watchdog is not fed, so systemd restarts it")
 def test_a_stopped_agent_does_not_feed_the_watchdog(agent):
     """Here by SIGSTOP; systemd then ends it. It goes on if it is continued before."""
