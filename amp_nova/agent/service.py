@@ -87,7 +87,7 @@ class Service:
         """
         agent, state_path = self._conf.agent, Path(self._conf.agent.state_path)
         with locks.locked(state_path, locks.AGENT):
-            _check_trusted(state_path)
+            check_trusted_path(state_path)
             # A lease is at least two cycles long.
             length_s = max(agent.lease_s, 2 * agent.cycle_s)
             self._guarding = Guarding(state_path, length_s, quiet=quiet)
@@ -277,7 +277,7 @@ class Service:
         }
 
 
-def _check_trusted(state_path: Path) -> None:
+def check_trusted_path(state_path: Path) -> None:
     """Raise ``ConfigInvalid`` if another user can change what the agent keeps there."""
     try:
         check_trusted(state_path)

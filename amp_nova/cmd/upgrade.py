@@ -6,15 +6,20 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oslo_config import cfg
+from oslo_log import log
 from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from amp_nova import conf as options
 from amp_nova.cmd.arguments import nearest
-from amp_nova.exceptions import AmpError
+from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.host.machine import load_topology
+
+if TYPE_CHECKING:
+    from amp_nova.agent.service import Service
 
 BOOKINGS_SINCE = 32
 """The first Nova that writes the extra specs of a flavor into libvirt's metadata."""
@@ -29,17 +34,32 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def __init__(self, files: Sequence[str], folders: Sequence[str]) -> None:
         self._files = [*files, *(str(f) for d in folders for f in sorted(Path(d).glob("*.conf")))]
+        self._service: Service | None = None
 
     def check_values(self) -> Result:
-        """The agent would start with every value in the configuration."""
+        """The agent would start: all that it needs can be made from the configuration."""
         try:
-            conf = options.load(files=self._files)
+            conf = options.load(files=self._files, register=log.register_options)
+            _check_log(conf)
             with contextlib.suppress(ImportError):  # there is no libvirt, so no agent runs here
-                from amp_nova.agent.wiring import check
+                from amp_nova.agent.service import Service, check_trusted_path
 
-                check(conf)
+                self._service = Service(conf, dry_run=True)
+                if os.path.lexists(conf.agent.state_path):
+                    check_trusted_path(Path(conf.agent.state_path))
         except AmpError as exc:
+            self._service = None
             return Result(Code.FAILURE, str(exc))
+        return Result(Code.SUCCESS)
+
+    def check_cycle(self) -> Result:
+        """A cycle of the agent succeeds; nothing is written."""
+        if self._service is None:
+            return Result(Code.SUCCESS, "not tried: no agent can run here")
+        try:
+            self._service.once()
+        except AmpError as exc:
+            return Result(Code.WARNING, f"the agent could not work now: {exc}")
         return Result(Code.SUCCESS)
 
     def check_names(self) -> Result:
@@ -90,8 +110,16 @@ class Checks(upgradecheck.UpgradeCommands):
         ("Configuration values", check_values),
         ("Configuration names", check_names),
         ("Core types and calibration", check_machine),
+        ("A cycle of the agent", check_cycle),
         ("Nova", check_nova),
     )
+
+
+def _check_log(conf: cfg.ConfigOpts) -> None:
+    """Raise ``ConfigInvalid`` if the log file could not be made; this makes none."""
+    folder = conf.log_dir or (conf.log_file and os.path.dirname(conf.log_file))
+    if folder and not os.path.isdir(folder):
+        raise ConfigInvalid(f"the log cannot be written: there is no directory {folder}; make it")
 
 
 def _unknown(file: str) -> Iterator[str]:

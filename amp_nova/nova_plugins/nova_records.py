@@ -201,6 +201,7 @@ def find(
     asked = mappings.values()
     if since is not None:
         asked = nova.objects.CellMappingList.get_all(admin)
+        cells.silent &= {cell.uuid for cell in asked}  # no longer those that were deleted
         for each in nova.objects.InstanceMappingList.get_by_cell_id(admin, None):
             # One by one: a list of build requests fails if a single one cannot be read.
             with contextlib.suppress(BuildRequestNotFound):

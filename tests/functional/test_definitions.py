@@ -43,4 +43,4 @@ def test_what_it_books(configured):
     found = written(*[Fallback("m1.booked", {"amp:pref_core": "0.5"})] * configured)
 
     assert found.domain.specs.get("amp:pref_core") == ("0.5" if SAYS or configured else None)
-    assert found.unsaid == (not SAYS and not configured)
+    assert found.domain.unsaid == (not SAYS and not configured)

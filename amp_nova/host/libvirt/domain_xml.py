@@ -109,14 +109,17 @@ class Fallback:
     pattern: str
     specs: dict[str, str]
 
+    def matches(self, name: str) -> bool:
+        """Whether the pattern is for this name, which a flavor or domain may not have."""
+        return bool(name) and fnmatch.fnmatchcase(name, self.pattern)
+
 
 @dataclass(frozen=True, slots=True)
 class DomainXml:
     """A running domain as defined; ``pins`` are by vCPU, ``cpuset`` is for all other vCPUs.
 
     A ``cpuset`` of ``None`` is no restriction. Pins that amp-nova set (``mark``) are left out.
-    ``emulated``: whether QEMU emulates the processor (``type='qemu'``). ``unsaid``: whether the
-    Nova that started it does not say what its flavor books, and no ``Fallback`` does.
+    ``emulated``: whether QEMU emulates the processor (``type='qemu'``).
     """
 
     domain: Domain
@@ -125,7 +128,6 @@ class DomainXml:
     io: IoDefinition = field(default_factory=IoDefinition)
     mark: Mark = NO_MARK
     emulated: bool = False
-    unsaid: bool = False
 
 
 def _specs(root: ET.Element) -> dict[str, str]:
@@ -138,6 +140,12 @@ def _text(root: ET.Element, path: str, attribute: str | None = None) -> str:
     if element is None:
         return ""
     return (element.get(attribute) if attribute else element.text) or ""
+
+
+def _older_nova(root: ET.Element) -> bool:
+    """Whether Nova started a domain in a release that does not say what its flavor books."""
+    major = _text(root, f"metadata/{NOVA}instance/{NOVA}package", "version").partition(".")[0]
+    return major.isdecimal() and int(major[:4]) < NOVA_SAYS
 
 
 def _limited(root: ET.Element) -> bool:
@@ -166,15 +174,12 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         raise ValueError("it has no name or no UUID")
     if not count.isdecimal() or len(count) > 6 or not 0 < int(count) <= VCPUS_MAX:
         raise ValueError(f"'{count[:20]}' is not a number of vCPUs")
-    specs, instance = _specs(root), f"metadata/{NOVA}instance"
+    instance = f"metadata/{NOVA}instance"
     flavor = _text(root, f"{instance}/{NOVA}flavor", "name")
-    major = _text(root, f"{instance}/{NOVA}package", "version").partition(".")[0]
-    unsaid = major.isdecimal() and int(major[:4]) < NOVA_SAYS
+    specs, unsaid = _specs(root), _older_nova(root)
     if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
-        for fallback in fallbacks:
-            if any(fnmatch.fnmatchcase(text, fallback.pattern) for text in (flavor, name) if text):
-                specs, unsaid = {**specs, **fallback.specs}, False
-                break
+        named = [f for f in fallbacks if f.matches(flavor) or f.matches(name)]
+        specs, unsaid = (specs | named[0].specs, False) if named else (specs, unsaid)
     ours = read_mark(root.find(f"metadata/{{{MARK_URI}}}tuning"))
     domain = Domain(
         resource=uuid,
@@ -189,6 +194,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         limited_elsewhere=_limited(root) and not ours.quota,
         weighted_elsewhere=root.find("cputune/shares") is not None and not ours.shares,
         unplugged=_unplugged(root, int(count)),
+        unsaid=unsaid,
     )
     cpuset = _text(root, "vcpu", "cpuset")
     pins = {
@@ -197,7 +203,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
     }
     io, pins = _parse_io(root), ours.original(pins)
     usable, emulated = parse_cpuset(cpuset) if cpuset else None, root.get("type") == "qemu"
-    return DomainXml(domain, usable, pins, io, ours, emulated, unsaid)
+    return DomainXml(domain, usable, pins, io, ours, emulated)
 
 
 def read_mark(tuning: ET.Element | None) -> Mark:

@@ -12,7 +12,7 @@ from typing import Any
 
 from amp_nova.exceptions import HypervisorUnavailable, sentence
 from amp_nova.host.libvirt.connection import WRITE, Connection, NotYet
-from amp_nova.host.libvirt.domain_xml import NOVA_SAYS, DomainXml, Fallback, parse
+from amp_nova.host.libvirt.domain_xml import DomainXml, Fallback, parse
 from amp_nova.model.observation import Domain
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +47,6 @@ class Hypervisor:
         """Whether the last call to libvirt was answered."""
         self._connection = Connection(uri, timeout_s, self._on_change, writable=writable)
         self._fallbacks = tuple(fallbacks)
-        self._unsaid = set[str]()
         self._resync_s = resync_s
         self._wake = wake
         self._wanted = wanted
@@ -190,17 +189,7 @@ class Hypervisor:
         name, uuid = domain.name(), domain.UUIDString()
         late = self._connection.late(uuid)
         try:
-            xml = parse(self._connection.call(uuid, lambda: domain.XMLDesc(0)), self._fallbacks)
-            if xml.unsaid and xml.domain.flavor not in self._unsaid:
-                self._unsaid.add(xml.domain.flavor)
-                LOG.warning(
-                    "flavor %s: Nova before %d.0 does not tell what it books: its servers, such as "
-                    "%s, are best effort; if it books, add a line for it to [agent] booking",
-                    xml.domain.flavor,
-                    NOVA_SAYS,
-                    name,
-                )
-            return xml
+            return parse(self._connection.call(uuid, lambda: domain.XMLDesc(0)), self._fallbacks)
         except ValueError as exc:
             problem = sentence(f"its definition cannot be read ({exc})")
             LOG.warning("%s: %s", name, problem)

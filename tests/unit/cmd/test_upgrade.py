@@ -8,6 +8,7 @@ import pytest
 from amp_nova.cmd import upgrade
 from amp_nova.cmd.upgrade import main
 from amp_nova.model.topology import CoreType, PCpu, Topology
+from tests.support import machines, trees
 from tests.support.reports import topology
 
 
@@ -15,9 +16,14 @@ from tests.support.reports import topology
 def check(tmp_path, monkeypatch, capsys):
     """Runs the checks with a configuration; exit status, and result and details by check."""
 
+    machine = trees.write(tmp_path / "machine", machines.intel_hybrid(pmus=True))
+
     def check_(text, found=None):
         path = tmp_path / "amp-nova.conf"
-        path.write_text(f"{text}\n[topology]\ncalibration_file = {tmp_path}/calibration.json\n")
+        here = f"libvirt_uri = test:///default\nstate_path = {tmp_path}/state\n"
+        here = f"[agent]\n{here}[exporter]\nport = 0\n[topology]\nroot = {machine}\n"
+        path.touch(0o640)
+        path.write_text(f"{here}calibration_file = {tmp_path}/calibration.json\n{text}\n")
         monkeypatch.setattr(upgrade, "load_topology", lambda _conf: found or topology())
         status = main(["--config-file", str(path), "upgrade", "check", "--json"])
         checks = json.loads(capsys.readouterr().out)["checks"]
@@ -26,11 +32,12 @@ def check(tmp_path, monkeypatch, capsys):
     return check_
 
 
-def test_a_host_that_is_ready(check, tmp_path):
-    """Exit status 0, and no check has a complaint."""
-    (tmp_path / "calibration.json").write_text("{}")
+ALIKE = Topology((CoreType("cpu", 1.0),), (PCpu(0, "cpu"),), "cpu", "one type")
 
-    status, found = check("[agent]\ncycle_s = 2")
+
+def test_a_host_that_is_ready(check):
+    """Exit status 0, no check has a complaint, and nothing is made."""
+    status, found = check("[agent]\ncycle_s = 2", ALIKE)
 
     assert status == 0
     assert {result for result, _ in found.values()} == {0}
@@ -39,12 +46,10 @@ def test_a_host_that_is_ready(check, tmp_path):
 def test_before_the_first_calibration(check):
     """A warning with the next step; none where all cores are of one type."""
     status, found = check("")
-    alike = Topology((CoreType("cpu", 1.0),), (PCpu(0, "cpu"),), "cpu", "one type")
-
     assert status == 1
     assert found["Core types and calibration"][0] == 1
     assert "run 'amp-nova calibrate'" in found["Core types and calibration"][1]
-    assert check("", alike)[0] == 0
+    assert check("", ALIKE)[0] == 0
 
 
 def test_options_of_earlier_versions_are_named(check, tmp_path):
@@ -73,14 +78,34 @@ def test_options_of_earlier_versions_are_named(check, tmp_path):
         ("[agent]\npolicy = nosuch", "no policy 'nosuch' is installed"),
         ("[agent]\nbooking = web* amp:pref=1", "[agent] booking = web* amp:pref=1: "),
         ("[exporter]\nweb_config_file = /none", "[exporter] web_config_file = /none is not sup"),
+        ("[exporter]\ncert_file = /none\nkey_file = /none", "[exporter] "),
+        ("[exporter]\nkey_file = /none", "[exporter] "),
+        ("[nova]\ncpu_shared_set = 0-", "[nova] cpu_shared_set"),
+        ("[reports]\ntransport_url = foo://", "[reports] transport_url is not valid: "),
+        ("[placement]\nenabled = true", "[placement] "),
+        ("[agent]\nstate_path = {folder}/amp-nova.conf", "[agent] state_path "),
+        ("[agent]\nio_work = slow\nwriter = libvirt", "[agent] io_work = slow: "),
+        (
+            "[DEFAULT]\nlog_file = /none/log",
+            "the log cannot be written: there is no directory /none",
+        ),
+        ("[DEFAULT]\nlog_dir = /none", "the log cannot be written: there is no directory /none"),
     ],
 )
-def test_what_keeps_the_agent_from_starting_stops_the_upgrade(check, text, said):
+def test_what_keeps_the_agent_from_starting_stops_the_upgrade(check, tmp_path, text, said):
     """Exit status 2, and the sentence that the agent would give."""
-    status, found = check(text)
+    status, found = check(text.format(folder=tmp_path))
 
     assert status == 2
     assert found["Configuration values"][1].startswith(said)
+
+
+def test_a_libvirt_that_does_not_answer_is_a_warning(check):
+    """The agent would wait for it."""
+    status, found = check("[agent]\nlibvirt_uri = test:///none")
+
+    assert status == 1
+    assert found["A cycle of the agent"][1].startswith("the agent could not work now: ")
 
 
 @pytest.mark.parametrize(

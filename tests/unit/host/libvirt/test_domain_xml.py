@@ -138,8 +138,8 @@ def test_configured_booking_is_for_a_flavor_or_a_domain():
 )
 def test_whether_nova_says_what_a_flavor_books(package, unsaid):
     """It did not before 32.0; a configured booking says it."""
-    assert parse(old_nova(package)).unsaid is unsaid
-    assert not parse(old_nova(package), FALLBACKS).unsaid
+    assert parse(old_nova(package)).domain.unsaid is unsaid
+    assert not parse(old_nova(package), FALLBACKS).domain.unsaid
 
 
 @pytest.mark.parametrize(
