@@ -11,6 +11,7 @@ from osc_lib.exceptions import CommandError
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.flavor.extra_specs import Booking, examine
+from amp_nova.prometheus import QueryFailed, result
 
 LOG = logging.getLogger(__name__)
 TIMEOUT_S = 30
@@ -71,10 +72,11 @@ class InstantQueries:
                 authenticated=self._authenticated,
                 timeout=TIMEOUT_S,
                 raise_exc=False,
+                redirect=False,  # the token is for this address
             )
-            vector = answer.json()["data"]["result"]
+            vector = result(answer.status_code, answer.content)
             return [(series["metric"], float(series["value"][1])) for series in vector]
-        except (ClientException, ValueError, LookupError, TypeError) as exc:
+        except (ClientException, QueryFailed, ValueError, LookupError, TypeError) as exc:
             self._failed = True
             LOG.warning("no measured values: Prometheus at %s failed: %s", self._url, exc)
             return []
@@ -159,7 +161,9 @@ class Cloud:
             return {}
         try:
             path = f"{address}/v1/servers/{server}"
-            answer = self._connection.session.get(path, timeout=TIMEOUT_S, raise_exc=False)
+            answer = self._connection.session.get(
+                path, timeout=TIMEOUT_S, raise_exc=False, redirect=False
+            )
             figures = _decoded(answer, "amp-nova-vendordata")
             problem: object = "nothing was measured recently"
         except (ClientException, CommandError, ValueError) as exc:
@@ -211,7 +215,7 @@ def _find(name: str, candidates: Sequence[Resource], kind: str, remedy: str) -> 
 
 
 def _decoded(answer: Any, service: str) -> Any:
-    if answer.status_code < 400:
+    if answer.status_code < 300:
         return answer.json() if answer.content else {}
     try:
         # {"badRequest": {"message": ...}} or {"errors": [{"detail": ...}]}

@@ -5,12 +5,11 @@ import threading
 import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
-import requests
 
+from amp_nova.prometheus import Prometheus
 from amp_nova.tenant.figures import Series, figures, queries
 
 LOG = logging.getLogger(__name__)
@@ -23,14 +22,13 @@ ANSWER_S = 0.2
 CACHE_S = 3.0
 """How long figures are reused: they change with each scrape, which is seldom more often."""
 ANSWER_BYTES_MAX = 4 << 20
-_PART_BYTES = 65536
 
 
 class ServerFigures:
     """Figures of servers; ``settings``: the options of ``[vendordata]``."""
 
     def __init__(self, settings: Any) -> None:
-        self._settings, self._session = settings, requests.Session()
+        self._prometheus = Prometheus(settings.prometheus_url)
         self._workers = ThreadPoolExecutor(QUERIES_MAX, "prometheus")
         self._cache: dict[tuple[str, str], tuple[float, Future[dict[str, Any]]]] = {}
         self._lock = threading.Lock()
@@ -73,15 +71,5 @@ class ServerFigures:
         return values
 
     def _query(self, expression: str) -> list[Series]:
-        body, url = b"", f"{self._settings.prometheus_url.rstrip('/')}/api/v1/query"
-        params = {"query": expression, "timeout": f"{QUERY_S:g}s"}
-        with self._session.get(
-            url, params=params, timeout=QUERY_S, stream=True, allow_redirects=False
-        ) as response:
-            if response.status_code != HTTPStatus.OK:  # requests' own error would show the password
-                raise ValueError(f"it returned status {response.status_code}")
-            for part in response.iter_content(_PART_BYTES):
-                body += part
-                if len(body) > ANSWER_BYTES_MAX:
-                    raise ValueError(f"it returned more than {ANSWER_BYTES_MAX} bytes")
-        return msgspec.convert(msgspec.json.decode(body)["data"]["result"], list[Series])
+        found = self._prometheus.query("query", QUERY_S, ANSWER_BYTES_MAX, query=expression)
+        return msgspec.convert(found, list[Series])

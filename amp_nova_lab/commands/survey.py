@@ -83,7 +83,7 @@ class Survey(Report):
             _draw(drawing, flavors, rows, args)
         silent, more = len(instances) - len(rows), len(rows) - args.rows
         below = [f"{more} more rows: see --rows"] * (more > 0)
-        below += [f"without CPU time in Prometheus: {silent} instances"] * (silent > 0)
+        below += [f"without usable CPU time in Prometheus: {silent} instances"] * (silent > 0)
         below += ["", *(f["verdict"] for f in flavors), "", LEGEND.format(args.step)]
         return Answer(
             tuple(COLUMNS),

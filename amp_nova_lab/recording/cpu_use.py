@@ -3,21 +3,18 @@
 It computes each mean once; figures are made of them here, because it would not share them.
 """
 
-import base64
 import json
 import netrc
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
-from http.client import HTTPException, responses
 from typing import Any, TypeVar
-from urllib.error import HTTPError
-from urllib.parse import urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import quote, urlsplit
 
 from amp_nova.exceptions import AmpError, ConfigInvalid
+from amp_nova.prometheus import Prometheus, QueryFailed
 
 INFO = ("libvirt_domain_info_meta", "libvirt_domain_openstack_info")
 """Nova's names of a domain, in labels that are called differently."""
@@ -30,7 +27,6 @@ TIMEOUT_S, BYTES_MAX, QUERIES_AT_ONCE, NAME_MAX, VCPUS_MAX = 60, 64 << 20, 4, 64
 MEANS_MAX, POINTS_MAX = 1_000_000, 11_000
 """Means that Prometheus computes for a query, and its own limit of those in a series."""
 VCPU_CORES_MAX = 2.0
-"""No vCPU uses so many cores: some exporters count its time in nanoseconds."""
 
 T = TypeVar("T")
 Series = tuple[Mapping[str, str], list[float]]
@@ -53,9 +49,10 @@ class RangeQueries:
         if not valid or "@" in url or re.search("[^!-~]", url):
             remedy = "write http://HOST:PORT, and user and password in ~/.netrc"
             raise ConfigInvalid(f"{url!r} is not the address of a Prometheus: {remedy}")
-        pair = f"{entry[0]}:{entry[2]}" if entry else ""
-        self._authorization = pair and f"Basic {base64.b64encode(pair.encode()).decode()}"
-        self.url, self.step_s, self.points = url.rstrip("/"), step_s, round(days * 86400 / step_s)
+        user = f"{quote(entry[0], '')}:{quote(entry[2], '')}@" if entry else ""
+        self._prometheus = Prometheus(url.replace("://", f"://{user}", 1))
+        self.url, self.step_s = self._prometheus.url, step_s
+        self.points = round(days * 86400 / step_s)
         self._now = round(time.time(), 3)
         if not 1 <= self.points <= POINTS_MAX:
             raise ConfigInvalid(f"{days:g} days are not 1 to {POINTS_MAX} steps of {step_s} s")
@@ -63,43 +60,21 @@ class RangeQueries:
     def series(self, expression: str, points: int = 1) -> list[Series]:
         """Labels and values of every series at so many points until now; raises ``AmpError``."""
         start, end = self._now - (points - 1) * self.step_s, self._now
-        parameters = {"query": expression, "start": start, "end": end, "step": self.step_s}
-        form = urlencode({**parameters, "timeout": f"{TIMEOUT_S}s"}, errors="replace").encode()
-        request = Request(f"{self.url}/api/v1/query_range", form)
-        if self._authorization:  # not for where the answer may redirect to
-            request.add_unredirected_header("Authorization", self._authorization)
-        try:
-            status, body = _read(request)
-        except (OSError, HTTPException) as exc:
-            why = str(getattr(exc, "reason", exc))
-            raise AmpError(f"{self.url} does not answer: {why}; check the address") from exc
-        if status != 200:
-            error = re.search(rb'"error":"([^"]+)', body)
-            why = error[1].decode(errors="replace") if error else responses.get(status, "")
-            remedy = "; ask for less with --days or a longer --step" * (status in (422, 503))
-            raise AmpError(f"{self.url} answered {status}: {why}{remedy}")
+        at = {"query": expression, "start": start, "end": end, "step": self.step_s}
         try:
             return [
                 ({k: str(v) for k, v in s["metric"].items()}, [float(v) for _, v in s["values"]])
-                for s in json.loads(body)["data"]["result"]
+                for s in self._prometheus.query("query_range", TIMEOUT_S, BYTES_MAX, **at)
             ]
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as exc:
-            raise AmpError(f"{self.url} is not Prometheus: give its address") from exc
-
-
-def _read(request: Request) -> tuple[int, bytes]:
-    """Status and body of the answer, within bounds of size and time."""
-    body, end = bytearray(), time.monotonic() + TIMEOUT_S
-    try:
-        answer: Any = urlopen(request, timeout=TIMEOUT_S)
-    except HTTPError as exc:
-        answer = exc
-    with answer:
-        while chunk := answer.read1(1 << 20):
-            body += chunk
-            if len(body) > BYTES_MAX or time.monotonic() > end:
-                raise OSError(f"more than {BYTES_MAX >> 20} MiB or {TIMEOUT_S} s")
-        return answer.status, bytes(body)
+        except QueryFailed as exc:
+            if exc.status == 200:
+                raise AmpError(f"{self.url}: {exc}: give the address of one") from exc
+            if not exc.status:
+                raise AmpError(f"{self.url} does not answer: {exc}; check the address") from exc
+            remedy = "; ask for less with --days or a longer --step" * (exc.status in (422, 503))
+            raise AmpError(f"{self.url} answered {exc.status}: {exc}{remedy}") from exc
+        except (ValueError, LookupError, TypeError, AttributeError) as exc:
+            raise AmpError(f"{self.url}: it is not Prometheus: give the address of one") from exc
 
 
 def _key(labels: Mapping[str, str]) -> Key:
@@ -134,6 +109,18 @@ def instances(prometheus: RangeQueries, bookings: Mapping[str, float]) -> dict[K
     return dict(sorted(rows.items()))
 
 
+def believed(used: Sequence[float]) -> bool:
+    """Whether means of a counter can be what a vCPU used.
+
+    No vCPU uses two cores: some exporters count its time in nanoseconds. Not all of them ask libvirt
+    at each scrape: a counter that does not move for most of the time, and then does, is theirs.
+    """
+    idle = sum(u == 0.0 for u in used)
+    return (
+        bool(used) and max(used) < VCPU_CORES_MAX and (idle <= len(used) / 2 or idle == len(used))
+    )
+
+
 def summaries(
     prometheus: RangeQueries, vcpus: Mapping[Key, int], summary: Callable[[list[float]], T]
 ) -> dict[Key, T]:
@@ -145,7 +132,7 @@ def summaries(
 
     def run(expression: str) -> None:
         for labels, used in prometheus.series(expression, prometheus.points):
-            if used and (key := _key(labels)) in vcpus:
+            if believed(used) and (key := _key(labels)) in vcpus:
                 results[key] = summary(used)  # the means themselves are too many to keep
 
     for counter in (VCPU_TIME, DOMAIN_TIME):
@@ -157,7 +144,7 @@ def summaries(
             use = f"{by} (rate({counter}{these}{step}))"
             if counter == DOMAIN_TIME:
                 use = f"{use} / {by} ({VCPUS}{these})"
-            expressions.append(f"round({use}, 0.0001) < {VCPU_CORES_MAX}")
+            expressions.append(f"ceil({use} * 10000) / 10000")
         with ThreadPoolExecutor(QUERIES_AT_ONCE) as pool:
             list(pool.map(run, expressions))
     return results
