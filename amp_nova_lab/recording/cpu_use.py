@@ -112,8 +112,8 @@ def instances(prometheus: RangeQueries, bookings: Mapping[str, float]) -> dict[K
 def believed(used: Sequence[float]) -> bool:
     """Whether means of a counter can be what a vCPU used.
 
-    No vCPU uses two cores: some exporters count its time in nanoseconds. Not all of them ask libvirt
-    at each scrape: a counter that does not move for most of the time, and then does, is theirs.
+    No vCPU uses two cores: some exporters count its time in nanoseconds. Some seldom ask libvirt:
+    then a counter does not move for most of the time, and by too much at other times.
     """
     idle = sum(u == 0.0 for u in used)
     return (
