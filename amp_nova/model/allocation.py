@@ -13,8 +13,8 @@ from amp_nova.model.topology import Topology
 class Allocation(Struct, frozen=True):
     """What is in force for one vCPU: its affinity, and its limit (``None``: no limit).
 
-    ``allowed``: the pCPUs that Nova and libvirt permit; ``uncounted``: why its instructions are not
-    counted, ``None`` if they are; ``burst_us``: its ``cpu.max.burst``.
+    ``allowed``: as in ``VcpuReading``; ``uncounted``: why its instructions are not counted,
+    ``None`` if they are; ``burst_us``: its ``cpu.max.burst``.
     """
 
     pcpus: frozenset[int]

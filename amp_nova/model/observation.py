@@ -34,8 +34,8 @@ class VcpuReading(Struct, frozen=True):
     """One vCPU: counters since its thread started, and the limits in force.
 
     ``wait_ns``: the time it was runnable but did not run, including the throttled time, which
-    ``throttled_ns`` gives separately. ``pcpus``: its affinity; ``allowed``: the pCPUs that Nova and
-    libvirt permit.
+    ``throttled_ns`` gives separately. ``pcpus``: its affinity; ``allowed``: the pCPUs that Nova,
+    libvirt and its cpuset permit.
     """
 
     index: int
@@ -100,8 +100,8 @@ class DomainReading(Struct, frozen=True):
     ``failure``: why the others could not be read, ``None`` without a failure. ``cpu_weight``:
     that of its cgroup (``model.cpu_weight``); ``None`` if the agent must not change it.
     ``bursts_us``: CPU time that vCPUs may save up beyond their quota (``cpu.max.burst``), for those
-    vCPUs where it is not 0. ``allowed``: the pCPUs that its definition permits to each vCPU, read
-    or not.
+    vCPUs where it is not 0. ``allowed``: the pCPUs that its definition and cpusets permit to each
+    vCPU, read or not.
     """
 
     domain: Domain
@@ -118,6 +118,7 @@ class Observation:
 
     ``paused``: instances that must not be changed, and why. ``inactive``: domains that are defined
     but not running, as those of stopped or suspended instances and of resized ones at their source.
+    ``usable``: the pCPUs where the cpuset of all guests lets new ones run, ``None`` for all.
     """
 
     time_ns: int
@@ -125,6 +126,7 @@ class Observation:
     domains: tuple[DomainReading, ...]
     paused: Mapping[str, str] = field(default_factory=dict)
     inactive: tuple[DomainReading, ...] = ()
+    usable: frozenset[int] | None = None
 
 
 class Usage(Struct, frozen=True):

@@ -100,7 +100,7 @@ def test_tiny_bookings_say_what_they_get():
         (
             domain(readings=[reading(pcpus=[2], allowed=[2])], pref_core="0.5"),
             topology(offline=[2]),
-            "not enforced: none of the pCPUs it may use is online",
+            "not enforced: it may use none of the online pCPUs",
         ),
         (
             domain(pref_core="0.5"),
