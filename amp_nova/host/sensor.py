@@ -25,13 +25,14 @@ from amp_nova.host.vcpu_threads import (
     process_id,
 )
 from amp_nova.kernel.cgroups import mounts
+from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuSample
 from amp_nova.model.topology import Topology
 
 THOROUGH_EVERY = 6
 """One in so many rescans reads the cgroups of all threads again, even if none came or went, and
-their cpusets, even if that of all guests is the same."""
+their cpusets, even if that of all guests is the same, and the limits of the groups above."""
 
 
 def nothing_paused() -> Mapping[str, str]:
@@ -51,13 +52,16 @@ class HostPaths:
 
 @dataclass(slots=True)
 class _Guest:
-    """One domain: its threads, its definition, and the pCPUs allowed to each vCPU."""
+    """One domain: its threads, its definition, the pCPUs allowed to each vCPU, and the rest of what
+    is read only now and then."""
 
     threads: VcpuThreads
     domain: Domain
     xml: DomainXml | None = None
     allowed: dict[int, frozenset[int]] = field(default_factory=dict)
     bursts_us: dict[int, int] = field(default_factory=dict)
+    realtime: frozenset[int] = frozenset()
+    ceilings: tuple[tuple[str, Bandwidth], ...] = ()
 
 
 def _check_descriptors() -> None:
@@ -221,10 +225,22 @@ class LibvirtSensor:
             missing = f"vCPU {which} has no CPU cgroup of its own"
         group = None if domain.weighted_elsewhere else threads.domain
         weight = group.weight() if group else None
+        if closely:
+            found = (i for i, thread in threads.by_index.items() if thread.realtime())
+            guest.realtime = frozenset(found)
         if closely or guest.bursts_us:
             bursts = ((i, t.group.burst_us) for i, t in threads.by_index.items())
             guest.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
-        return DomainReading(domain, vcpus, missing, weight, guest.bursts_us, allowed)
+        return DomainReading(
+            domain,
+            vcpus,
+            missing,
+            weight,
+            guest.bursts_us,
+            allowed,
+            guest.realtime,
+            guest.ceilings,
+        )
 
     def _guest(self, resource: str, xml: DomainXml) -> _Guest:
         """The domain as defined, with its threads, searched for again if it has a new QEMU process.
@@ -246,6 +262,7 @@ class LibvirtSensor:
         if guest.xml is not xml:
             guest.xml, guest.allowed = xml, self._allowed(xml, guest.threads.by_index)
             guest.domain = replace(xml.domain, incarnation=guest.threads.incarnation)
+            guest.ceilings = guest.threads.ceilings()
         self._cpusets.add(guest.threads.by_index.values())
         return guest
 

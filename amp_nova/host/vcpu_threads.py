@@ -11,8 +11,9 @@ from msgspec import structs
 from amp_nova.exceptions import CountersNever
 from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
 from amp_nova.kernel import files
-from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, path_of
+from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, limits_above, path_of
 from amp_nova.kernel.threads import Thread, started
+from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import VcpuReading, VcpuSample
 
@@ -26,6 +27,8 @@ TAMPERED = (
     "tampered with: its cgroup holds {} threads, where libvirt puts one. The limit applies to all "
     "of them; CPU time is that of one, and instructions are not counted"
 )
+REALTIME = frozenset({"1", "2", "6"})
+"""Real-time policies in ``stat``: SCHED_FIFO, SCHED_RR and SCHED_DEADLINE (sched(7))."""
 Cpuset = tuple[str, int] | None
 """Folder and version of the cgroup whose cpuset a thread has; ``None``: none is mounted."""
 
@@ -112,7 +115,16 @@ class VcpuThread(Thread):
 
     def last_pcpu(self) -> int:
         """The pCPU on which the thread last ran (``processor`` in ``/proc/PID/stat``, proc(5))."""
-        return int(files.text(f"{self.task}/stat").rsplit(")", 1)[1].split()[36])
+        return int(self._fields()[36])
+
+    def realtime(self) -> bool:
+        """Whether a real-time class schedules it (``policy``, the 41st field)."""
+        fields = self._fields()
+        return len(fields) > 38 and fields[38] in REALTIME
+
+    def _fields(self) -> list[str]:
+        """The fields of its ``stat`` file from the third on: the second may have spaces."""
+        return files.text(f"{self.task}/stat").rpartition(")")[2].split()
 
     def written(self) -> None:
         """Make the next reading read limit and affinity again, as one is about to be written."""
@@ -208,6 +220,14 @@ class VcpuThreads:
         except BaseException:
             self.close()
             raise
+
+    def ceilings(self) -> tuple[tuple[str, Bandwidth], ...]:
+        """The limits of the groups above those of its vCPUs (``limits_above``)."""
+        group = next((thread.group for thread in self.by_index.values()), None)
+        if group is None:
+            return ()
+        mount = self._mounted["cpu" if group.version == 1 else ""]
+        return limits_above(group.path, group.version, str(mount))
 
     @property
     def pid(self) -> int:

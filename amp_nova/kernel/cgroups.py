@@ -72,6 +72,19 @@ def path_of(
     return None if unified is None else (unified, 2)
 
 
+def limits_above(path: str, version: int, mount: str) -> tuple[tuple[str, Bandwidth], ...]:
+    """The limits of the groups above one, the nearest first, by name below the ``mount``."""
+    found = []
+    while len(path := os.path.dirname(path)) > 1 and path.startswith(mount):
+        with contextlib.suppress(OSError, ValueError):  # the topmost group has no limit
+            quota, *period = files.text(f"{path}/{_LIMIT[version][0]}").split()
+            if quota not in ("max", "-1"):
+                period = period or [files.text(f"{path}/{_LIMIT[version][1]}")]
+                name = os.path.relpath(path, mount)
+                found.append((name, Bandwidth(int(quota), int(period[0]))))
+    return tuple(found)
+
+
 @contextlib.contextmanager
 def opened(path: str, inode: int) -> Iterator[str]:
     """A path by which a group's folder is reached as long as the context lasts.

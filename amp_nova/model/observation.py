@@ -101,7 +101,9 @@ class DomainReading(Struct, frozen=True):
     that of its cgroup (``model.cpu_weight``); ``None`` if the agent must not change it.
     ``bursts_us``: CPU time that vCPUs may save up beyond their quota (``cpu.max.burst``), for those
     vCPUs where it is not 0. ``allowed``: the pCPUs that its definition and cpusets permit to each
-    vCPU, read or not.
+    vCPU, read or not. ``realtime``: the vCPUs that a real-time class schedules, to which no
+    bandwidth limit applies. ``ceilings``: the limits of the groups above those of its vCPUs, the
+    nearest first, by the group's name.
     """
 
     domain: Domain
@@ -110,6 +112,8 @@ class DomainReading(Struct, frozen=True):
     cpu_weight: int | None = None
     bursts_us: Mapping[int, int] = MappingProxyType({})
     allowed: Mapping[int, frozenset[int]] = MappingProxyType({})
+    realtime: frozenset[int] = frozenset()
+    ceilings: tuple[tuple[str, Bandwidth], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

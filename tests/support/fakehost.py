@@ -312,18 +312,25 @@ class FakeFiles:
             inside = group.relative_to(self.mount)
             put(self.root / "sys/fs/cgroup/cpuset" / inside / "cpuset.effective_cpus", cpus)
 
+    def schedule(self, policy, index=0, pid=4000):
+        """Give a vCPU's thread another scheduling policy, as ``chrt`` does."""
+        tid = self.tid(index, pid)
+        text = stat(tid, "CPU 9/) 1 2", self._began[pid], policy)
+        put(self.root / f"proc/{pid}/task/{tid}/stat", text)
+
     def burst(self, name="instance-00000001", index=0):
         """The file with the burst of a vCPU."""
         name_of_file = {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}[self.version]
         return self.group(name, f"vcpu{index}") / name_of_file
 
 
-def stat(number, comm, began):
+def stat(number, comm, began, policy=0):
     """The ``stat`` file of a process or thread that started at ``began`` ticks since boot.
 
-    It ran last on pCPU 3.
+    It ran last on pCPU 3; ``policy``: that of its scheduling class.
     """
-    return f"{number} ({comm}) {' '.join(['S', *['0'] * 18, str(began), *['0'] * 16, '3', '0'])}"
+    fields = ["S", *["0"] * 18, str(began), *["0"] * 16, "3", "0", str(policy), *["0"] * 11]
+    return f"{number} ({comm}) {' '.join(fields)}"
 
 
 def put(path, value, end="\n"):

@@ -160,6 +160,7 @@ def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
     ``failed``: the vCPU could not be changed; ``excluded``: it is paused, or somebody else sets its
     limits; ``unverifiable``: its instructions are not counted; ``no_core_type``: no core type of
     the host can serve it, or its coefficient is unknown; ``over_booked``: it found no capacity;
+    ``ineffective``: its limit is written, but something else decides (``control.entitlement``);
     ``below_minimum``: the kernel accepts no limit as low as the booking.
     """
     entitlement = vcpu.entitlement
@@ -172,12 +173,11 @@ def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
     elif entitlement.note is not None:
         uncounted = booking.ips is not None and vcpu.reading.counts is None
         reasons += ["unverifiable"] if uncounted else []
+        reasons += ["ineffective"] if entitlement.ineffective else []
         if home.cores is not None and home.pcpu is None:
             reasons.append("over_booked")
-        elif home.cores is None and not uncounted:
-            reasons.append("no_core_type")
-        elif not uncounted:
-            reasons.append("below_minimum")
+        elif not (uncounted or entitlement.ineffective):
+            reasons.append("no_core_type" if home.cores is None else "below_minimum")
     return dict.fromkeys(reasons, 1)
 
 

@@ -61,8 +61,14 @@ def on_host(
     """
     vcpus: dict[str, dict[int, Allocation]] = {resource: {} for resource in instances}
     for (resource, index), each in now.items():
-        unlimited = Allocation(each.pcpus, None, each.allowed, each.uncounted)
-        vcpus[resource][index] = unlimited
+        vcpus[resource][index] = Allocation(
+            each.pcpus,
+            None,
+            each.allowed,
+            each.uncounted,
+            realtime=each.realtime,
+            ceilings=each.ceilings,
+        )
     made = []
     for resource, instance in instances.items():
         why = excluded.get(resource)
