@@ -17,13 +17,7 @@ from amp_nova.host.cpusets import GuestCpusets
 from amp_nova.host.libvirt.domain_xml import DomainXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import OnlineTopology
-from amp_nova.host.vcpu_threads import (
-    RUN_PATH,
-    VcpuThread,
-    VcpuThreads,
-    incarnation,
-    process_id,
-)
+from amp_nova.host.vcpu_threads import RUN_PATH, VcpuThread, VcpuThreads, incarnation, process_id
 from amp_nova.kernel.cgroups import mounts
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
@@ -129,14 +123,8 @@ class LibvirtSensor:
             DomainReading(xml.domain, (), allowed=self._allowed(xml))
             for xml in self.hypervisor.inactive().values()
         )
-        return Observation(
-            time.monotonic_ns(),
-            self.topology,
-            readings,
-            self._paused(),
-            inactive,
-            self._cpusets.usable,
-        )
+        now_ns, usable = time.monotonic_ns(), self._cpusets.usable
+        return Observation(now_ns, self.topology, readings, self._paused(), inactive, usable)
 
     def located(self, observation: Observation) -> Observation:
         """An observation with where vCPUs ran last that may run on several core types."""
@@ -231,16 +219,8 @@ class LibvirtSensor:
         if closely or guest.bursts_us:
             bursts = ((i, t.group.burst_us) for i, t in threads.by_index.items())
             guest.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
-        return DomainReading(
-            domain,
-            vcpus,
-            missing,
-            weight,
-            guest.bursts_us,
-            allowed,
-            guest.realtime,
-            guest.ceilings,
-        )
+        rarely = guest.bursts_us, allowed, guest.realtime, guest.ceilings
+        return DomainReading(domain, vcpus, missing, weight, *rarely)
 
     def _guest(self, resource: str, xml: DomainXml) -> _Guest:
         """The domain as defined, with its threads, searched for again if it has a new QEMU process.

@@ -61,14 +61,7 @@ def on_host(
     """
     vcpus: dict[str, dict[int, Allocation]] = {resource: {} for resource in instances}
     for (resource, index), each in now.items():
-        vcpus[resource][index] = Allocation(
-            each.pcpus,
-            None,
-            each.allowed,
-            each.uncounted,
-            realtime=each.realtime,
-            ceilings=each.ceilings,
-        )
+        vcpus[resource][index] = structs.replace(each, bandwidth=None, burst_us=0)
     made = []
     for resource, instance in instances.items():
         why = excluded.get(resource)
