@@ -178,6 +178,8 @@ def _after(
         return add_cpu_time(account, ran_s, ran) if went_on(last, reading, wall_ns) else account
     if (used := usage(last, reading, wall_ns)) is None:
         return account
+    if ran.bounded:
+        used = structs.replace(used, throttled_s=used.wait_s)
     if busy_ratio:
         used = structs.replace(used, siblings_busy_ratio=busy_ratio)
     return add_interval(account, used, ran, WINDOW_S)
@@ -249,6 +251,7 @@ def conditions(
             booking,
             delay_s + (limit.period_us / 1e6 if limit else 0.0),
             core_type,
+            bounded=entitlement.ineffective and not allocations[key].realtime,
         )
     return made
 

@@ -40,7 +40,8 @@ class Conditions(Struct, frozen=True):
     ``position``: the core type's index in the topology; ``types``: the number of core types;
     ``coefficient``: ``None`` if unknown; ``edge_s``: how far demand and delivery may be apart at
     the end of an interval (one period of the bandwidth limit, plus the Ips controller's delay).
-    ``would``: the limit that enforcement would set, if bookings are only observed.
+    ``would``: the limit that enforcement would set, if bookings are only observed. ``bounded``:
+    whether a limit above its own, which its own throttled time leaves out, makes it wait.
     """
 
     position: int
@@ -50,6 +51,7 @@ class Conditions(Struct, frozen=True):
     edge_s: float = 0.0
     core_type: CoreType = UNKNOWN
     would: WouldLimit | None = None
+    bounded: bool = False
 
 
 class Window(Struct, frozen=True):

@@ -184,7 +184,7 @@ def _reason(demand: Demand, topology: Topology) -> str:
     if _options(demand, topology):
         return f"no pCPU that it may use has {demand.amount} free"
     if not any(topology.type_of(p) for p in demand.allowed):
-        return "none of the pCPUs it may use is online"
+        return "it may use none of the online pCPUs"
     if demand.core_type:
         return f"core type {demand.core_type} cannot give {demand.amount} per vCPU"
     return f"no core type that it may use can give {demand.amount} per vCPU"

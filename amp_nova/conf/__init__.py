@@ -35,7 +35,7 @@ Nova.
         help="""
 pCPUs that new instances may use. Copy ``[compute] cpu_shared_set`` from nova.conf if it is set
 there; otherwise the agent reports capacity that Nova cannot use. By default all online pCPUs, as
-in Nova.
+in Nova. In either case the agent leaves out those that ``AllowedCPUs=`` of ``machine.slice`` does.
 """,
     ),
 ]

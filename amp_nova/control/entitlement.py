@@ -24,7 +24,7 @@ from amp_nova.control.ips_controller import first_share
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import Allocation
-from amp_nova.model.bandwidth import Bandwidth, bandwidth, period_us
+from amp_nova.model.bandwidth import TOLERANCE, Bandwidth, bandwidth, period_us
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 
@@ -40,7 +40,8 @@ class Entitlement(Struct, frozen=True):
     unchanged. ``share``: what it may use, ``None`` if amp-nova must not limit it; ``limit``: the
     CPU bandwidth limit that follows from it (``control.limit``), ``None`` for no limit, and
     ``banked_ref_s``: unused booked capacity that it may still use. ``cpu_weight``: that of its
-    instance, ``None`` to leave it unchanged. ``note``: what is not enforced, and why.
+    instance, ``None`` to leave it unchanged. ``note``: what is not enforced, and why;
+    ``ineffective``: whether because its limit is written, and something else decides.
     """
 
     key: VcpuKey
@@ -55,6 +56,7 @@ class Entitlement(Struct, frozen=True):
     share: Share | None = None
     limit: Bandwidth | None = None
     banked_ref_s: float = 0.0
+    ineffective: bool = False
 
     @property
     def core_type(self) -> str | None:
@@ -83,6 +85,7 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
             entitlements[entitlement.key] = entitlement
     if not context.terms.enforce:
         return {k: structs.replace(e, pcpus=None, share=None) for k, e in entitlements.items()}
+    entitlements |= _ineffective(instances, entitlements)
     weights = cpu_weights(instances, entitlements, placing=context.placing)
     return {k: structs.replace(e, cpu_weight=weights.get(k[0])) for k, e in entitlements.items()}
 
@@ -277,6 +280,40 @@ def _ips_share(
         return Share(), f"{ips:g} Ips, not limited", note
     note = f"{note}, so nominal Ips limit it"
     return Share(ips / nominal), f"{ips:g} Ips / {nominal:g} nominal Ips", note
+
+
+def _ineffective(
+    instances: Sequence[Instance], entitlements: Entitlements
+) -> dict[VcpuKey, Entitlement]:
+    """Those of bookings whose limit something else makes ineffective, with a note that says what.
+
+    No CPU bandwidth limit applies to a real-time class; and a limit of a group bounds all in it.
+    """
+    vcpus = [((i.resource, index), now) for i in instances for index, now in i.vcpus.items()]
+    need_cores_in: dict[str, float] = {}
+    for key, now in vcpus:
+        for group, _ in now.ceilings:
+            cores = entitlements[key].home.cores or 0.0
+            need_cores_in[group] = need_cores_in.get(group, 0.0) + cores
+    hard = {i.resource for i in instances if i.booking.limit != "soft"}
+    found = {}
+    for key, now in vcpus:
+        entitlement, why = entitlements[key], None
+        if entitlement.share is None or entitlement.booking.kind == "best_effort":
+            continue
+        for group, limit in now.ceilings:
+            if why is None and need_cores_in[group] > limit.cores + TOLERANCE:
+                why = (
+                    f"ineffective: the limit of {group} is {limit.cores:.4g} cores "
+                    f"({limit.quota_us}/{limit.period_us} us), and the vCPUs in it need "
+                    f"{need_cores_in[group]:.4g}"
+                )
+        if now.realtime and key[0] in hard and (entitlement.share.cores or 0.0) < 1.0:
+            why = "ineffective: its thread has a real-time class, to which no limit applies"
+        if why is not None:
+            note = why if entitlement.note is None else f"{entitlement.note}; {why}"
+            found[key] = structs.replace(entitlement, note=note, ineffective=True)
+    return found
 
 
 def _kept(now: Allocation, pcpus: frozenset[int]) -> frozenset[int]:

@@ -242,7 +242,7 @@ def unusable(demand: Demand, topology: Topology) -> str:
     if demand.core_type and all(t.name != demand.core_type for t in topology.core_types):
         return f"this host has no core type '{demand.core_type}'"
     if not any(topology.type_of(p) for p in demand.allowed):
-        return "none of the pCPUs it may use is online"
+        return "it may use none of the online pCPUs"
     return "the coefficient of its core types is not known; run amp-nova calibrate"
 
 

@@ -7,22 +7,26 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import structs
 
 from amp_nova.exceptions import DescriptorsExhausted
 from amp_nova.host.counters.sources import NONE, Counters
+from amp_nova.host.cpusets import GuestCpusets
 from amp_nova.host.libvirt.domain_xml import DomainXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import OnlineTopology
 from amp_nova.host.vcpu_threads import RUN_PATH, VcpuThread, VcpuThreads, incarnation, process_id
 from amp_nova.kernel.cgroups import mounts
+from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuSample
 from amp_nova.model.topology import Topology
 
 THOROUGH_EVERY = 6
-"""One in so many rescans reads the cgroups of all threads again, even if none came or went."""
+"""One in so many rescans reads the cgroups of all threads again, even if none came or went, and
+their cpusets, even if that of all guests is the same, and the limits of the groups above."""
 
 
 def nothing_paused() -> Mapping[str, str]:
@@ -42,13 +46,16 @@ class HostPaths:
 
 @dataclass(slots=True)
 class _Guest:
-    """One domain: its threads, its definition, and the pCPUs that this allows each vCPU."""
+    """One domain: its threads, its definition, the pCPUs allowed to each vCPU, and the rest of what
+    is read only now and then."""
 
     threads: VcpuThreads
     domain: Domain
     xml: DomainXml | None = None
     allowed: dict[int, frozenset[int]] = field(default_factory=dict)
     bursts_us: dict[int, int] = field(default_factory=dict)
+    realtime: frozenset[int] = frozenset()
+    ceilings: tuple[tuple[str, Bandwidth], ...] = ()
 
 
 def _check_descriptors() -> None:
@@ -79,6 +86,7 @@ class LibvirtSensor:
         self._paused = paused
         self._mounted = mounts(paths.root)
         self._guests: dict[str, _Guest] = {}
+        self._cpusets = GuestCpusets(self._mounted)
         self._rescanned_s = time.monotonic()
         self._rescans = 0
 
@@ -99,6 +107,7 @@ class LibvirtSensor:
         if rescan:
             self._rescanned_s = time.monotonic()
             self._rescans += 1
+            self._cpusets.search()
         if self._online.follow(rescan):
             for guest in self._guests.values():
                 guest.xml = None
@@ -106,11 +115,16 @@ class LibvirtSensor:
         for gone in self._guests.keys() - domains.keys():
             self._forget(gone)
         readings = tuple(self._domain(uuid, xml, rescan) for uuid, xml in domains.items())
+        if self._cpusets.follow():
+            for guest in self._guests.values():
+                guest.xml = None
+            readings = tuple(self._domain(uuid, xml, rescan) for uuid, xml in domains.items())
         inactive = tuple(
             DomainReading(xml.domain, (), allowed=self._allowed(xml))
             for xml in self.hypervisor.inactive().values()
         )
-        return Observation(time.monotonic_ns(), self.topology, readings, self._paused(), inactive)
+        now_ns, usable = time.monotonic_ns(), self._cpusets.usable
+        return Observation(now_ns, self.topology, readings, self._paused(), inactive, usable)
 
     def located(self, observation: Observation) -> Observation:
         """An observation with where vCPUs ran last that may run on several core types."""
@@ -154,7 +168,7 @@ class LibvirtSensor:
         self._rescanned_s = float("-inf")
 
     def about(self, resource: str) -> tuple[Domain, Mapping[int, frozenset[int]]] | None:
-        """A domain as of the last observation, and the pCPUs its definition allows each vCPU."""
+        """A domain as of the last observation, and the pCPUs allowed to each vCPU."""
         guest = self._guests.get(resource)
         return None if guest is None else (guest.domain, guest.allowed)
 
@@ -199,10 +213,14 @@ class LibvirtSensor:
             missing = f"vCPU {which} has no CPU cgroup of its own"
         group = None if domain.weighted_elsewhere else threads.domain
         weight = group.weight() if group else None
+        if closely:
+            found = (i for i, thread in threads.by_index.items() if thread.realtime())
+            guest.realtime = frozenset(found)
         if closely or guest.bursts_us:
             bursts = ((i, t.group.burst_us) for i, t in threads.by_index.items())
             guest.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
-        return DomainReading(domain, vcpus, missing, weight, guest.bursts_us, allowed)
+        rarely = guest.bursts_us, allowed, guest.realtime, guest.ceilings
+        return DomainReading(domain, vcpus, missing, weight, *rarely)
 
     def _guest(self, resource: str, xml: DomainXml) -> _Guest:
         """The domain as defined, with its threads, searched for again if it has a new QEMU process.
@@ -220,14 +238,24 @@ class LibvirtSensor:
                 guest = self._guests[resource] = _Guest(threads, xml.domain)
             else:
                 guest.threads.rescan()
+            guest.xml = None
         if guest.xml is not xml:
-            guest.xml, guest.allowed = xml, self._allowed(xml)
+            guest.xml, guest.allowed = xml, self._allowed(xml, guest.threads.by_index)
             guest.domain = replace(xml.domain, incarnation=guest.threads.incarnation)
+            guest.ceilings = guest.threads.ceilings()
+        self._cpusets.add(guest.threads.by_index.values())
         return guest
 
-    def _allowed(self, xml: DomainXml) -> dict[int, frozenset[int]]:
-        """The online pCPUs that a definition permits to each vCPU."""
-        usual = shared(frozenset(p.id for p in self.topology.pcpus if not p.isolated))
+    def _allowed(
+        self, xml: DomainXml, threads: Mapping[int, VcpuThread] = MappingProxyType({})
+    ) -> dict[int, frozenset[int]]:
+        """The online pCPUs that a definition, and the cpusets of threads, permit to each vCPU."""
+        usual = frozenset(p.id for p in self.topology.pcpus if not p.isolated)
         online = frozenset(p.id for p in self.topology.pcpus)
-        cpusets = (xml.pins.get(i, xml.cpuset) for i in range(xml.domain.vcpus))
-        return {i: usual if c is None else shared(c & online) for i, c in enumerate(cpusets)}
+        allowed = {}
+        for index in range(xml.domain.vcpus):
+            defined = xml.pins.get(index, xml.cpuset)
+            pcpus = usual if defined is None else defined & online
+            left = self._cpusets.of(threads.get(index), own=not self.hypervisor.writable)
+            allowed[index] = shared(pcpus if left is None else pcpus & left)
+        return allowed

@@ -11,8 +11,9 @@ from msgspec import structs
 from amp_nova.exceptions import CountersNever
 from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
 from amp_nova.kernel import files
-from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, path_of
+from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, limits_above, path_of
 from amp_nova.kernel.threads import Thread, started
+from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import VcpuReading, VcpuSample
 
@@ -20,23 +21,30 @@ RUN_PATH = "run/libvirt/qemu"
 """Where libvirt has the pid files of its QEMU processes, below ``[topology] root``."""
 _COMM = re.compile(r"CPU (\d+)/")
 """Name of a vCPU thread, with its index, in a QEMU that libvirt started."""
-_GROUP = re.compile(r"/vcpu(\d+)$")
+GROUP = re.compile(r"/vcpu(\d+)$")
 """End of the CPU cgroup that libvirt makes for a vCPU."""
 TAMPERED = (
     "tampered with: its cgroup holds {} threads, where libvirt puts one. The limit applies to all "
     "of them; CPU time is that of one, and instructions are not counted"
 )
+REALTIME = frozenset({"1", "2", "6"})
+"""Real-time policies in ``stat``: SCHED_FIFO, SCHED_RR and SCHED_DEADLINE (sched(7))."""
+Cpuset = tuple[str, int] | None
+"""Folder and version of the cgroup whose cpuset a thread has; ``None``: none is mounted."""
 
 
 class VcpuThread(Thread):
     """One vCPU's thread. Every method raises ``OSError`` once the thread has ended."""
 
-    __slots__ = ("_last", "_pcpus", "_sampled", "counts", "group", "index")
+    __slots__ = ("_last", "_pcpus", "_sampled", "counts", "cpuset", "group", "index")
 
-    def __init__(self, index: int, task: str, group: VcpuGroup, counts: VcpuCounts) -> None:
+    def __init__(
+        self, index: int, task: str, group: VcpuGroup, cpuset: Cpuset, counts: VcpuCounts
+    ) -> None:
         super().__init__(task)
         self.index = index
         self.group = group
+        self.cpuset = cpuset
         self.counts = counts
         self._pcpus: frozenset[int] = frozenset()
         self._last: tuple[bytes, VcpuReading] | None = None
@@ -107,7 +115,16 @@ class VcpuThread(Thread):
 
     def last_pcpu(self) -> int:
         """The pCPU on which the thread last ran (``processor`` in ``/proc/PID/stat``, proc(5))."""
-        return int(files.text(f"{self.task}/stat").rsplit(")", 1)[1].split()[36])
+        return int(self._fields()[36])
+
+    def realtime(self) -> bool:
+        """Whether a real-time class schedules it (``policy``, the 41st field)."""
+        fields = self._fields()
+        return len(fields) > 38 and fields[38] in REALTIME
+
+    def _fields(self) -> list[str]:
+        """The fields of its ``stat`` file from the third on: the second may have spaces."""
+        return files.text(f"{self.task}/stat").rpartition(")")[2].split()
 
     def written(self) -> None:
         """Make the next reading read limit and affinity again, as one is about to be written."""
@@ -130,8 +147,9 @@ def process_id(run_path: Path, name: str) -> int:
 
 LINKS_EMPTY = 2
 """Link count of a directory without subdirectories, or of one that does not count them."""
-ByIndex = dict[int, tuple[int, str, int, int]]
-"""Thread ID, CPU cgroup folder, cgroup version and the group's number of threads, by vCPU index."""
+ByIndex = dict[int, tuple[int, str, int, int, Cpuset]]
+"""Thread ID, CPU cgroup folder, cgroup version, the group's number of threads, and the cpuset, by
+vCPU index."""
 
 
 def find(process: str, mounted: dict[str, Path]) -> tuple[ByIndex, frozenset[int]]:
@@ -141,26 +159,35 @@ def find(process: str, mounted: dict[str, Path]) -> tuple[ByIndex, frozenset[int
     it: QEMU can rename its threads, but not move them. A vCPU without a cgroup of its own is left
     out: a limit would affect other threads too.
     """
-    groups: dict[int, tuple[str, int, list[tuple[bool, int]]]] = {}
+    groups: dict[int, tuple[str, int, Cpuset, list[tuple[bool, int]]]] = {}
     groupless = set()
     for tid in os.listdir(f"{process}/task"):
         task = Path(process, "task", tid)
         try:
             named = _COMM.match(files.text(task / "comm"))
-            where = path_of(files.text(task / "cgroup", files.PATHS), mounted)
+            text = files.text(task / "cgroup", files.PATHS)
+            where, cpuset = path_of(text, mounted), path_of(text, mounted, "cpuset")
         except (FileNotFoundError, ProcessLookupError):  # a thread that ended since the listing
             continue
-        if where is not None and (match := _GROUP.search(where[0])):
+        if where is not None and (match := GROUP.search(where[0])):
             index = int(match[1])
             other = named is None or int(named[1]) != index
-            groups.setdefault(index, (*where, []))[2].append((other, int(tid)))
+            groups.setdefault(index, (*where, cpuset, []))[3].append((other, int(tid)))
         elif named is not None:
             groupless.add(int(named[1]))
     vcpus = {
-        index: (min(tids)[1], path, version, len(tids))
-        for index, (path, version, tids) in groups.items()
+        index: (min(tids)[1], path, version, len(tids), cpuset)
+        for index, (path, version, cpuset, tids) in groups.items()
     }
     return vcpus, frozenset(groupless - vcpus.keys())
+
+
+def of_domain(vcpu: str) -> str:
+    """The folder of a domain's cgroup, from that of a vCPU's.
+
+    libvirt has a level between them in version 2.
+    """
+    return os.path.dirname(vcpu).removesuffix("/libvirt")
 
 
 class VcpuThreads:
@@ -193,6 +220,14 @@ class VcpuThreads:
         except BaseException:
             self.close()
             raise
+
+    def ceilings(self) -> tuple[tuple[str, Bandwidth], ...]:
+        """The limits of the groups above those of its vCPUs (``limits_above``)."""
+        group = next((thread.group for thread in self.by_index.values()), None)
+        if group is None:
+            return ()
+        mount = self._mounted["cpu" if group.version == 1 else ""]
+        return limits_above(group.path, group.version, str(mount))
 
     @property
     def pid(self) -> int:
@@ -229,12 +264,12 @@ class VcpuThreads:
         for index in list(self.by_index):
             if vcpus.get(index) != before.get(index):
                 self.drop(index)
-        for index, (tid, path, version, threads) in vcpus.items():
+        for index, (tid, path, version, threads, cpuset) in vcpus.items():
             if index not in self.by_index:
                 group, counts = VcpuGroup(path, version), self._counts(index, tid, threads)
                 task = f"{self._process}/task/{tid}"
                 try:
-                    self.by_index[index] = VcpuThread(index, task, group, counts)
+                    self.by_index[index] = VcpuThread(index, task, group, cpuset, counts)
                 except OSError:
                     group.close()
                     raise
@@ -242,8 +277,7 @@ class VcpuThreads:
         if self.domain is None and self.by_index:
             group = next(iter(self.by_index.values())).group
             with contextlib.suppress(FileNotFoundError):  # a cgroup without weights
-                # libvirt has a level between the domain and its vCPUs in version 2.
-                self.domain = DomainGroup(os.path.dirname(group.path).removesuffix("/libvirt"))
+                self.domain = DomainGroup(of_domain(group.path))
         # libvirt moves a new thread to its cgroup a moment after it starts.
         self.incomplete = bool(self.groupless)
 

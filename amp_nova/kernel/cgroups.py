@@ -36,7 +36,7 @@ _SHARES = 1024
 
 
 def mounts(root: Path) -> dict[str, Path]:
-    """Where the ``cpu`` controller (v1) and the unified tree (key ``""``, v2) are mounted.
+    """Where ``cpu`` and ``cpuset`` (v1) and the unified tree (key ``""``, v2) are mounted.
 
     The kernel separates fields by spaces and lines by line feeds, and escapes both in names, which
     may contain any other byte.
@@ -49,24 +49,40 @@ def mounts(root: Path) -> dict[str, Path]:
         _, where, kind, options, *_ = fields
         if kind == "cgroup2":
             mounted.setdefault("", root / where.lstrip("/"))
-        elif kind == "cgroup" and "cpu" in options.split(","):
-            mounted.setdefault("cpu", root / where.lstrip("/"))
+        elif kind == "cgroup":
+            for controller in {"cpu", "cpuset"} & set(options.split(",")):
+                mounted.setdefault(controller, root / where.lstrip("/"))
     return mounted
 
 
-def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[str, int] | None:
-    """Folder and version of the CPU cgroup in the text of a thread's ``/proc/.../cgroup`` file.
+def path_of(
+    cgroup_file: str, mounted: dict[str, Path], controller: str = "cpu"
+) -> tuple[str, int] | None:
+    """Folder and version of the cgroup in the text of a thread's ``/proc/.../cgroup`` file.
 
-    ``None`` if the text names none that is mounted.
+    ``controller``: ``cpu`` or ``cpuset``. ``None`` if the text names none that is mounted.
     """
     unified = None
     for line in cgroup_file.rstrip("\n").split("\n"):
         _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(",") and "cpu" in mounted:
-            return str(mounted["cpu"] / path.lstrip("/")), 1
+        if controller in controllers.split(",") and controller in mounted:
+            return str(mounted[controller] / path.lstrip("/")), 1
         if not controllers and "" in mounted:
             unified = str(mounted[""] / path.lstrip("/"))
     return None if unified is None else (unified, 2)
+
+
+def limits_above(path: str, version: int, mount: str) -> tuple[tuple[str, Bandwidth], ...]:
+    """The limits of the groups above one, the nearest first, by name below the ``mount``."""
+    found = []
+    while len(path := os.path.dirname(path)) > 1 and path.startswith(mount):
+        with contextlib.suppress(OSError, ValueError):  # the topmost group has no limit
+            quota, *period = files.text(f"{path}/{_LIMIT[version][0]}").split()
+            if quota not in ("max", "-1"):
+                period = period or [files.text(f"{path}/{_LIMIT[version][1]}")]
+                name = os.path.relpath(path, mount)
+                found.append((name, Bandwidth(int(quota), int(period[0]))))
+    return tuple(found)
 
 
 @contextlib.contextmanager

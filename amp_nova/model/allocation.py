@@ -13,8 +13,9 @@ from amp_nova.model.topology import Topology
 class Allocation(Struct, frozen=True):
     """What is in force for one vCPU: its affinity, and its limit (``None``: no limit).
 
-    ``allowed``: the pCPUs that Nova and libvirt permit; ``uncounted``: why its instructions are not
-    counted, ``None`` if they are; ``burst_us``: its ``cpu.max.burst``.
+    ``allowed``: as in ``VcpuReading``; ``uncounted``: why its instructions are not counted,
+    ``None`` if they are; ``burst_us``: its ``cpu.max.burst``; ``realtime`` and ``ceilings``: as in
+    ``DomainReading``.
     """
 
     pcpus: frozenset[int]
@@ -22,6 +23,8 @@ class Allocation(Struct, frozen=True):
     allowed: frozenset[int] = frozenset()
     uncounted: str | None = ""
     burst_us: int = 0
+    realtime: bool = False
+    ceilings: tuple[tuple[str, Bandwidth], ...] = ()
 
 
 Allocations = Mapping[VcpuKey, Allocation]
@@ -38,6 +41,8 @@ def of_host(domains: Iterable[DomainReading]) -> dict[VcpuKey, Allocation]:
             v.allowed,
             None if v.counts is not None else v.uncounted or "",
             reading.bursts_us.get(v.index, 0),
+            v.index in reading.realtime,
+            reading.ceilings,
         )
         for reading in domains
         for v in reading.vcpus

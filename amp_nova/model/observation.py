@@ -34,8 +34,8 @@ class VcpuReading(Struct, frozen=True):
     """One vCPU: counters since its thread started, and the limits in force.
 
     ``wait_ns``: the time it was runnable but did not run, including the throttled time, which
-    ``throttled_ns`` gives separately. ``pcpus``: its affinity; ``allowed``: the pCPUs that Nova and
-    libvirt permit.
+    ``throttled_ns`` gives separately. ``pcpus``: its affinity; ``allowed``: the pCPUs that Nova,
+    libvirt and its cpuset permit.
     """
 
     index: int
@@ -102,8 +102,10 @@ class DomainReading(Struct, frozen=True):
     ``failure``: why the others could not be read, ``None`` without a failure. ``cpu_weight``:
     that of its cgroup (``model.cpu_weight``); ``None`` if the agent must not change it.
     ``bursts_us``: CPU time that vCPUs may save up beyond their quota (``cpu.max.burst``), for those
-    vCPUs where it is not 0. ``allowed``: the pCPUs that its definition permits to each vCPU, read
-    or not.
+    vCPUs where it is not 0. ``allowed``: the pCPUs that its definition and cpusets permit to each
+    vCPU, read or not. ``realtime``: the vCPUs that a real-time class schedules, to which no
+    bandwidth limit applies. ``ceilings``: the limits of the groups above those of its vCPUs, the
+    nearest first, by the group's name.
     """
 
     domain: Domain
@@ -112,6 +114,8 @@ class DomainReading(Struct, frozen=True):
     cpu_weight: int | None = None
     bursts_us: Mapping[int, int] = MappingProxyType({})
     allowed: Mapping[int, frozenset[int]] = MappingProxyType({})
+    realtime: frozenset[int] = frozenset()
+    ceilings: tuple[tuple[str, Bandwidth], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ class Observation:
 
     ``paused``: instances that must not be changed, and why. ``inactive``: domains that are defined
     but not running, as those of stopped or suspended instances and of resized ones at their source.
+    ``usable``: the pCPUs where the cpuset of all guests lets new ones run, ``None`` for all.
     """
 
     time_ns: int
@@ -127,6 +132,7 @@ class Observation:
     domains: tuple[DomainReading, ...]
     paused: Mapping[str, str] = field(default_factory=dict)
     inactive: tuple[DomainReading, ...] = ()
+    usable: frozenset[int] | None = None
 
 
 class Usage(Struct, frozen=True):

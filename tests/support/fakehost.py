@@ -212,6 +212,8 @@ class FakeFiles:
         self.run_path.mkdir(parents=True)
         kind, where, options = MOUNTS[version]
         lines = [f"tmpfs /run tmpfs rw 0 0\n{kind} /{where} {kind} {options} 0 0"]
+        if version == 1:
+            lines.append("cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
         if hybrid:
             lines.append("cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0")
         put(root / "proc/self/mounts", "\n".join(lines))
@@ -257,6 +259,7 @@ class FakeFiles:
         lines = [f"0::{inside}"]
         if self.version == 1:
             lines = ["9:name=systemd:/", "5:memory:/machine", f"2:cpu,cpuacct:{inside}"]
+            lines.append(f"3:cpuset:{inside}")
             lines += ["0::/elsewhere"] if self.hybrid else []
         put(task / "cgroup", "\n".join(lines))
         self.kernel.affinity[tid] = set(self.kernel.pcpus)
@@ -301,18 +304,33 @@ class FakeFiles:
         """Limit a vCPU as somebody else would; the quota may be ``"max"``."""
         put_limit(self.group(name, f"vcpu{index}"), self.version, quota, period)
 
+    def confine(self, group, cpus):
+        """What the kernel says that the cpuset of a CPU group, or of one above it, leaves."""
+        if self.version == 2:
+            put(group / "cpuset.cpus.effective", cpus)
+        else:
+            inside = group.relative_to(self.mount)
+            put(self.root / "sys/fs/cgroup/cpuset" / inside / "cpuset.effective_cpus", cpus)
+
+    def schedule(self, policy, index=0, pid=4000):
+        """Give a vCPU's thread another scheduling policy, as ``chrt`` does."""
+        tid = self.tid(index, pid)
+        text = stat(tid, "CPU 9/) 1 2", self._began[pid], policy)
+        put(self.root / f"proc/{pid}/task/{tid}/stat", text)
+
     def burst(self, name="instance-00000001", index=0):
         """The file with the burst of a vCPU."""
         name_of_file = {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}[self.version]
         return self.group(name, f"vcpu{index}") / name_of_file
 
 
-def stat(number, comm, began):
+def stat(number, comm, began, policy=0):
     """The ``stat`` file of a process or thread that started at ``began`` ticks since boot.
 
-    It ran last on pCPU 3.
+    It ran last on pCPU 3; ``policy``: that of its scheduling class.
     """
-    return f"{number} ({comm}) {' '.join(['S', *['0'] * 18, str(began), *['0'] * 16, '3', '0'])}"
+    fields = ["S", *["0"] * 18, str(began), *["0"] * 16, "3", "0", str(policy), *["0"] * 11]
+    return f"{number} ({comm}) {' '.join(fields)}"
 
 
 def put(path, value, end="\n"):
@@ -332,6 +350,7 @@ class FakeLibvirt:
     """A FAKE of ``Hypervisor``: the domains it was told."""
 
     available = True
+    writable = False
     calls = 0
 
     def __init__(self):

@@ -44,7 +44,7 @@ class PackingHost:
     def __init__(self, topology, reserve_ratio, bookable=None, *, one_pcpu=False):
         self.topology = topology
         self.info = HostInfo("host1", bookable, reserve_ratio)
-        self.pcpus = self.info.bookable_of(topology)
+        self.pcpus = self.info.bookable_of(Observation(0, topology, ()))
         self.domains, self.allowed, self.own = {}, {}, {}
         self.entitlements, self.packed = {}, {}
         self._terms = Terms(reserve_ratio, one_pcpu)

@@ -21,7 +21,7 @@ from amp_nova.flavor.extra_specs import Booking, VcpuBooking, examine
 from amp_nova.flavor.placement_resources import claims
 from amp_nova.hardware.effective_speed import effective_speed, for_admission, thread_of_empty_core
 from amp_nova.model import cpulist
-from amp_nova.model.observation import DomainReading
+from amp_nova.model.observation import DomainReading, Observation
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
@@ -40,10 +40,12 @@ class HostInfo:
     policy: str = "none"
     smt: str = "shared"
 
-    def bookable_of(self, topology: Topology) -> frozenset[int]:
-        """The online pCPUs that new instances may use."""
-        online = frozenset(p.id for p in topology.pcpus)
-        return online if self.bookable is None else online & self.bookable
+    def bookable_of(self, observation: Observation) -> frozenset[int]:
+        """The online pCPUs that new instances may use, within the cpuset of all guests."""
+        pcpus = frozenset(p.id for p in observation.topology.pcpus)
+        for bound in (self.bookable, observation.usable):
+            pcpus = pcpus if bound is None else pcpus & bound
+        return pcpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def headroom_refcores(cycle: Cycle, info: HostInfo) -> Mapping[str, float]:
             shared = math.inf if home.whole_core else home.cores
             free.take(Option(home.cores, shared, frozenset({home.pcpu})), home.pcpu)
     refcores = {t.name: 0.0 for t in topology.core_types if t.coefficient is not None}
-    for pcpu in info.bookable_of(topology):
+    for pcpu in info.bookable_of(cycle.observation):
         core_type = topology.type_of(pcpu)
         if core_type is not None and core_type.name in refcores:
             refcores[core_type.name] += max(0.0, free.cores[pcpu]) * _worth(core_type, pcpu, free)
@@ -158,6 +160,7 @@ def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
     ``failed``: the vCPU could not be changed; ``excluded``: it is paused, or somebody else sets its
     limits; ``unverifiable``: its instructions are not counted; ``no_core_type``: no core type of
     the host can serve it, or its coefficient is unknown; ``over_booked``: it found no capacity;
+    ``ineffective``: its limit is written, but something else decides (``control.entitlement``);
     ``below_minimum``: the kernel accepts no limit as low as the booking.
     """
     entitlement = vcpu.entitlement
@@ -170,12 +173,11 @@ def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
     elif entitlement.note is not None:
         uncounted = booking.ips is not None and vcpu.reading.counts is None
         reasons += ["unverifiable"] if uncounted else []
+        reasons += ["ineffective"] if entitlement.ineffective else []
         if home.cores is not None and home.pcpu is None:
             reasons.append("over_booked")
-        elif home.cores is None and not uncounted:
-            reasons.append("no_core_type")
-        elif not uncounted:
-            reasons.append("below_minimum")
+        elif not (uncounted or entitlement.ineffective):
+            reasons.append("no_core_type" if home.cores is None else "below_minimum")
     return dict.fromkeys(reasons, 1)
 
 
@@ -195,7 +197,7 @@ def slowdown_of(record: DomainRecord, topology: Topology) -> float | None:
 
 def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = True) -> HostReport:
     """The host report of a cycle."""
-    bookable = info.bookable_of(cycle.topology)
+    bookable = info.bookable_of(cycle.observation)
     records = {d.domain.resource: d.vcpus for d in cycle.domains}
     return HostReport(
         origin,

@@ -163,7 +163,7 @@ class Outbound:
             self._publisher.offer(cycle, info)
         if self._inventory is not None:
             topology = for_admission(cycle.topology, info.smt)
-            capacity = bookable_refcores(topology, info.bookable_of(topology))
+            capacity = bookable_refcores(topology, info.bookable_of(cycle.observation))
             self._inventory.offer(
                 providers(
                     info.node,

@@ -70,8 +70,7 @@ def on_host(
     """
     vcpus: dict[str, dict[int, Allocation]] = {resource: {} for resource in instances}
     for (resource, index), each in now.items():
-        unlimited = Allocation(each.pcpus, None, each.allowed, each.uncounted)
-        vcpus[resource][index] = unlimited
+        vcpus[resource][index] = structs.replace(each, bandwidth=None, burst_us=0)
     made = []
     for resource, instance in instances.items():
         why = excluded.get(resource)

@@ -114,7 +114,8 @@ class Connection:
         self._uri = uri
         self._timeout_s = timeout_s
         self._news = _News(changed)
-        self._writable = writable
+        self.writable = writable
+        """Whether limits and affinities are written through it."""
         self._conn: Any = None
         self._retry_s = 0.0
         self._late: dict[str, tuple[Future[Any], float]] = {}
@@ -218,7 +219,7 @@ class Connection:
         return self._conn
 
     def _open(self) -> Any:
-        conn = (libvirt.open if self._writable else libvirt.openReadOnly)(self._uri)
+        conn = (libvirt.open if self.writable else libvirt.openReadOnly)(self._uri)
         with contextlib.suppress(libvirt.libvirtError):  # not every driver supports it
             conn.setKeepAlive(KEEPALIVE_S, KEEPALIVE_MISSES)
         with contextlib.suppress(libvirt.libvirtError):

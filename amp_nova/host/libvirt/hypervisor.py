@@ -56,6 +56,11 @@ class Hypervisor:
         self._listings: dict[str, _Listing] | None = None
 
     @property
+    def writable(self) -> bool:
+        """Whether limits and affinities are written through libvirt."""
+        return self._connection.writable
+
+    @property
     def calls(self) -> int:
         """Calls made to libvirt."""
         return self._connection.calls

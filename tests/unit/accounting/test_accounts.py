@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
 
 from amp_nova.accounting.accounts import Accounts, advance, of_instance
-from amp_nova.accounting.delivery import Conditions
+from amp_nova.accounting.delivery import CAUSES, Conditions
+from amp_nova.agent.loop import Loop
 from amp_nova.flavor.extra_specs import VcpuBooking
+from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Counts, Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests.support import hosts
@@ -145,6 +148,26 @@ def test_only_the_one_that_is_unwell_is_skipped(host):
 
     assert accounts.account(KEY).ref_s == 0.0
     assert accounts.account(("other", 0)).ref_s == approx(1.0)
+
+
+@pytest.mark.parametrize(("percent", "cause"), [(40, "throttle"), (50, "contention")])
+def test_what_a_limit_above_takes_is_throttled(percent, cause):
+    """If it is less than what the vCPUs below it book: their own groups count nothing of it."""
+    host = hosts.FakeHost()
+    host.add("vm", {"pref_core": "0.5"}).vcpus[0].starved = 0.8
+    ceiling = ("machine.slice", Bandwidth(percent * 1000, 100_000))
+
+    def observe():
+        seen = host.observe()
+        (only,) = seen.domains
+        return replace(seen, domains=(structs.replace(only, ceilings=(ceiling,)),))
+
+    loop = Loop(SimpleNamespace(observe=observe, sample=host.sample), host)
+    for _ in range(5):
+        short_ref_s = loop.cycle().accounts.of(KEY).shortfall_ref_s
+        host.wait()
+
+    assert [c for c, n in zip(CAUSES, short_ref_s, strict=True) if n > 0.0] == [cause]
 
 
 class TestSleepers:

@@ -65,7 +65,7 @@ class TestPack:
                 "core type slow cannot give 1.5 reference cores per vCPU",
             ),
             (demand("a", 1.0, {0}), "no pCPU that it may use has 1 reference core free"),
-            (demand("a", 0.5, {3}), "none of the pCPUs it may use is online"),
+            (demand("a", 0.5, {3}), "it may use none of the online pCPUs"),
         ],
     )
     def test_what_is_not_placed_has_a_reason(self, wanted, reason):

@@ -1,6 +1,7 @@
 """What every vCPU is entitled to, and what is said if that cannot be enforced."""
 
 import pytest
+from msgspec import structs
 
 from amp_nova.control import limit
 from amp_nova.control.context import Context, Terms
@@ -100,7 +101,7 @@ def test_tiny_bookings_say_what_they_get():
         (
             domain(readings=[reading(pcpus=[2], allowed=[2])], pref_core="0.5"),
             topology(offline=[2]),
-            "not enforced: none of the pCPUs it may use is online",
+            "not enforced: it may use none of the online pCPUs",
         ),
         (
             domain(pref_core="0.5"),
@@ -134,6 +135,53 @@ def test_what_cannot_be_enforced_is_noted_and_left_as_it_is(instance, host, note
 
     assert (entitlement.pcpus, entitlement.share) == (None, None)
     assert entitlement.note == note
+
+
+REALTIME = "ineffective: its thread has a real-time class, to which no limit applies"
+LIMITED = "ineffective: the limit of machine.slice is 0.5 cores (50000/100000 us), and the vCPUs "
+LIMITED += "in it need 0.6"
+
+
+def hindered(instance, realtime=False, **limits):
+    """An instance whose vCPUs have a real-time class, or limits above (in percent of a pCPU)."""
+    ceilings = tuple((f"machine.{g}", Bandwidth(n * 1000, 100_000)) for g, n in limits.items())
+    vcpus = {
+        index: structs.replace(now, realtime=realtime, ceilings=ceilings)
+        for index, now in instance.vcpus.items()
+    }
+    return structs.replace(instance, vcpus=vcpus)
+
+
+@pytest.mark.parametrize(
+    ("instances", "note"),
+    [
+        ([hindered(domain(pref_core="0.3"), realtime=True)], REALTIME),
+        ([hindered(domain(pref_core="2"), realtime=True)], None),
+        ([hindered(domain(pref_core="0.3", limit="soft"), realtime=True)], None),
+        ([hindered(domain(), realtime=True)], None),
+        ([hindered(domain(pref_core="0.3"), slice=50)], None),
+        ([hindered(domain(r, pref_core="0.3"), slice=50) for r in "ab"], LIMITED),
+        ([hindered(domain(r, pref_core="0.3"), other=90, slice=50) for r in "ab"], LIMITED),
+        ([hindered(domain(r, pref_core="0.25"), slice=50) for r in "ab"], None),
+        ([hindered(domain(r, pref_core="0.3"), **{f"{r}.scope": 50}) for r in "ab"], None),
+    ],
+    ids=[
+        "real time",
+        "real time, a whole core",
+        "real time, soft",
+        "real time, best effort",
+        "enough",
+        "too little in all",
+        "two limits",
+        "exactly enough",
+        "a limit each",
+    ],
+)
+def test_a_limit_that_something_else_makes_ineffective_is_noted(instances, note):
+    """It is written all the same: it counts again as soon as the other is gone."""
+    for entitlement in entitled(*instances).values():
+        assert (entitlement.note, entitlement.ineffective) == (note, note is not None)
+        assert entitlement.booking.kind == "best_effort" or entitlement.share is not None
 
 
 def test_a_core_type_of_unknown_speed_is_avoided():

@@ -7,9 +7,10 @@ import pytest
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.host.counters.sources import Counters
 from amp_nova.host.counters.tcg import TcgCounter
+from amp_nova.host.sensor import THOROUGH_EVERY
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Counts
-from tests.support.fakehost import Node, descriptors, put, resource, topology
+from tests.support.fakehost import Node, descriptors, put, put_limit, resource, topology
 from tests.unit.host.counters.test_tcg import PID, file_of, started
 
 NAME = "instance-00000001"
@@ -188,6 +189,28 @@ def test_topology_is_detected_as_soon_as_it_can_be(tmp_path, monkeypatch, caplog
 
     assert seen.vcpus[0].allowed == {0, 1, 2, 3, 4}
     assert (node.loads, caplog.text.count("half a core")) == (loads, 1)
+
+
+def test_limits_above_and_real_time_classes_are_read(node):
+    """Of the domain's group and the one of all guests; the topmost group has no files for it."""
+    node.start()
+    group = node.host.group(NAME, "vcpu0").parent
+    put_limit(group, node.host.version, 10_000, 100_000)
+    put_limit(group.parent, node.host.version, "max", 50_000)
+    for policy, realtime in [(1, True), (2, True), (6, True), (0, False), (3, False)]:
+        node.host.schedule(policy, index=1)
+        node.sensor.reread()
+
+        assert node.see().realtime == ({1} if realtime else set())
+    name = f"machine/qemu-1-{NAME}.libvirt-qemu"
+    assert node.see().ceilings == ((name, Bandwidth(10_000, 100_000)),)
+
+    put_limit(group, node.host.version, "max", 100_000)
+    put_limit(group.parent, node.host.version, 20_000, 50_000)
+    for _ in range(THOROUGH_EVERY):
+        node.sensor.reread()
+        seen = node.see()
+    assert seen.ceilings == (("machine", Bandwidth(20_000, 50_000)),)
 
 
 def test_paused_instances_are_in_the_observation(node):

@@ -112,6 +112,18 @@ def test_a_paused_instance_is_excluded():
     assert reasons(found) == {("vm", 0): {"excluded"}}
 
 
+def test_what_something_else_decides_is_ineffective():
+    """And nothing else; a real-time class is one such thing."""
+
+    def scheduled(seen):
+        (only,) = seen.domains
+        return replace(seen, domains=(structs.replace(only, realtime=frozenset({0})),))
+
+    found = cycle(guest(pref_core="0.5"), altered=scheduled)
+
+    assert reasons(found) == {("vm", 0): {"ineffective"}}
+
+
 def test_a_failed_change_is_a_reason_of_its_own():
     """It says that a limit in force is not the one decided on."""
     assert unenforced(reports.booked(failure="Permission denied")) == {"failed": 1}
