@@ -9,6 +9,7 @@ from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
 from amp_nova_lab import report
 from amp_nova_lab.host import SimHost
+from amp_nova_lab.printed_controller import CONTROLLERS
 from amp_nova_lab.report import WINDOW_S, Result, Windows
 from amp_nova_lab.scenarios.scenario import Scenario
 
@@ -54,7 +55,7 @@ def _settings(scenario: Scenario) -> LoopSettings:
     return replace(
         agent,
         policy=replace(agent.policy, seed=scenario.seed),
-        ips=replace(agent.ips, controller=scenario.ips_controller),
+        ips=replace(agent.ips, controller=CONTROLLERS[scenario.ips_controller]),
         accounts=False,  # nobody reads the records of cycles
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from amp_nova.control import ips_controller
-from amp_nova.control.ips_controller import IpsState, IpsTerms, Work
+from amp_nova.control.ips_controller import Controller, IpsState, IpsTerms, Work
 from amp_nova.model.allocation import Failure
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import VcpuKey, VcpuSample
@@ -38,10 +38,10 @@ Bandwidths = Mapping[VcpuKey, Bandwidth]
 class IpsSettings:
     """How bookings of instructions per second are enforced.
 
-    ``controller``: one of ``ips_controller.CONTROLLERS``; ``sp_s``: its sampling period.
+    ``controller``: the rule; ``sp_s``: its sampling period.
     """
 
-    controller: str = "default"
+    controller: Controller = ips_controller.DEFAULT
     sp_s: float = 0.1
 
 
@@ -98,7 +98,7 @@ class FastLoop:
     ) -> None:
         settings = settings or IpsSettings()
         self._sensor, self._actuator = sensor, actuator
-        self._controller = ips_controller.CONTROLLERS[settings.controller]
+        self._controller = settings.controller
         self._vcpus: dict[VcpuKey, _Vcpu] = {}
         self.sp_s = settings.sp_s
         self.tick_s = settings.sp_s / ips_controller.TICKS

@@ -1,11 +1,11 @@
-"""Controllers that hold a booking in instructions per second (teabe2017, solution 2).
+"""The controller that holds a booking in instructions per second (teabe2017, solution 2).
 
-A controller receives what a vCPU has done since the controller last acted, decides whether to act,
-and if so returns the share of a pCPU that the vCPU may use from now on. ``CONTROLLERS`` contains
-the default and the published rule in both readings of its text. That rule does not hold a booking.
+It receives what a vCPU has done since it last acted, decides whether to act, and if so returns the
+share of a pCPU that the vCPU may use from now on. The published rule does not hold a booking: the
+laboratory has it, for comparison.
 
-The default feeds forward: a vCPU that books ``B`` and retires ``rho`` instructions per CPU second
-gets the share ``B / rho`` of a pCPU. The error that a wrong ``rho`` causes until it is noticed is
+It feeds forward: a vCPU that books ``B`` and retires ``rho`` instructions per CPU second gets the
+share ``B / rho`` of a pCPU. The error that a wrong ``rho`` causes until it is noticed is
 carried in a balance and paid back. The balance is bounded, and contains little that the limit did
 not cause, so there is no windup on a core that cannot give the booking. The vCPU is sampled
 ``TICKS`` times per sampling period, which is cheap. The controller acts as soon as instructions per
@@ -18,7 +18,7 @@ booking over the time since, nor for less than a write costs. Where writes are f
 often.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec import Struct, structs
@@ -122,9 +122,6 @@ class IpsState(Struct, frozen=True):
     gift_s: float = 0.0
     unreported_s: float = 0.0
     """Time off the pCPU that is either a wait which the kernel has yet to report, or no demand."""
-    printed: tuple[float, bool] = (0.0, False)
-    """For the published rule: ``old``, in instructions per second, and whether the vCPU is blocked
-    in this sampling period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,34 +315,10 @@ def _default(state: IpsState, terms: IpsTerms, work: Work, latest: Work, changed
         state.forward,
         gift_s,
         unreported_s,
-        state.printed,
     )
     if rho is None:  # it has not run yet
         return state
     return _decided(state, terms, wanted_s / work.wall_s, changed=changed)
 
 
-def _printed(state: IpsState, terms: IpsTerms, work: Work, *, decays: bool) -> IpsState:
-    """The published rule: ``act = (old * sp + ri) / (2 * sp)``; the vCPU may run if ``act < B``.
-
-    ``old`` is the last ``act``, or 0 after a period in which the vCPU was blocked, unless it
-    ``decays``.
-    """
-    before, was_blocked = state.printed
-    act = (before * work.wall_s + work.instructions) / (2.0 * work.wall_s)
-    blocked = act >= terms.ips
-    old = 0.0 if was_blocked and not decays else act
-    return structs.replace(state, share=0.0 if blocked else 1.0, printed=(old, blocked))
-
-
-CONTROLLERS: Mapping[str, Controller] = {
-    "default": Controller(_changed, _default),
-    "printed": Controller(lambda *_: False, lambda s, t, w, *_: _printed(s, t, w, decays=False)),
-    "printed-decay": Controller(
-        lambda *_: False, lambda s, t, w, *_: _printed(s, t, w, decays=True)
-    ),
-}
-"""``printed``: ``old`` is 0 if the vCPU was blocked in the previous sampling period, as the paper's
-text says; ``printed-decay``: ``old`` decays through blocked periods, as its formula says. Neither
-holds a booking: of a vCPU that retires ``R`` when it always runs, a booking of ``R / 1000`` gets
-``R / 3`` (with decay ``R / 10``), and one above ``R / 2`` up to 14 % (25 %) too little."""
+DEFAULT = Controller(_changed, _default)

@@ -13,10 +13,10 @@ from msgspec import Meta
 from msgspec import field as key
 
 from amp_nova.agent.loop import LoopSettings
-from amp_nova.control.ips_controller import CONTROLLERS
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import Booking, parse
 from amp_nova.model.topology import Topology
+from amp_nova_lab.printed_controller import CONTROLLERS
 from amp_nova_lab.scenarios import hosts
 from amp_nova_lab.scenarios import workload as workloads
 from amp_nova_lab.scenarios.document import (

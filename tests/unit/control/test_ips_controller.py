@@ -4,7 +4,6 @@ import pytest
 from msgspec import structs
 
 from amp_nova.control.ips_controller import (
-    CONTROLLERS,
     OVERDRAFT_S,
     TICKS,
     IpsState,
@@ -14,6 +13,7 @@ from amp_nova.control.ips_controller import (
     limit,
     moved,
 )
+from amp_nova_lab.printed_controller import CONTROLLERS
 
 SP_S = 0.1
 TICK_S = SP_S / TICKS
