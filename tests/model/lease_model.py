@@ -62,6 +62,8 @@ class Agent(Struct, frozen=True, cache_hash=True):
     of: int = GONE
     home: str = ""
     plan: tuple[Write, ...] = ()
+    kept: str = ""
+    """The home that it has recorded, or would have if the vCPU were not paused."""
     stale: bool = False
     """Whether it lost its lease since it read what it decides from."""
 
@@ -166,7 +168,10 @@ def agent_cycle(s: State, p: Protocol) -> Iterator[Step]:
     a, has = s.agent, s.mine and s.valid
     if a.at == "take":
         if a.home and not (s.lock or s.paused) and (has or not p.check):
-            yield "agent: the fast loop locks and checks", agent_at(s, "tick", lock="agent")
+            new = a.of == s.domain != s.record[0]
+            record = (a.of, a.kept) if new else s.record
+            locked = agent_at(s, "tick", lock="agent", record=record)
+            yield "agent: the fast loop locks and checks", locked
         if has or (not p.adopt and s.mine):
             yield "agent: begins a cycle", agent_at(s, "observe")
         elif not p.adopt or not s.lock:  # one step: it has the lock, and the guard does not
@@ -176,7 +181,8 @@ def agent_cycle(s: State, p: Protocol) -> Iterator[Step]:
         todo = plan(s.pcpus, s.limit, home) if home else ()
         recorded = s.record == (s.domain, s.home)
         at = "lock" if todo else "record" if home and not recorded else "renew"
-        knows = replace(a, of=s.domain, home=home, plan=todo, stale=False)
+        kept = a.kept if todo or not home else home
+        knows = replace(a, of=s.domain, home=home, plan=todo, kept=kept, stale=False)
         yield "agent: observes and decides", agent_at(replace(s, agent=knows), at)
     elif a.at == "record":
         at = "check" if s.lock == "agent" else "renew"
@@ -196,9 +202,14 @@ def agent_writes(s: State, p: Protocol) -> Iterator[Step]:
     if a.at == "lock" and not s.lock:
         yield "agent: locks", agent_at(s, "pauses", lock="agent")
     elif a.at == "pauses":
-        left = replace(s, agent=replace(a, plan=() if s.paused else a.plan))
-        recorded = s.record == (a.of, a.home)
+        todo = () if s.paused else a.plan
+        left = replace(s, agent=replace(a, plan=todo, kept=a.home))
+        # What is paused is not written, so it is only recorded if there is something new.
+        recorded = s.record == (a.of, a.home) or (s.paused and a.kept == a.home)
         yield "agent: reads pauses", agent_at(left, "check" if recorded else "record")
+    elif a.at == "check" and a.plan[:1] == (("limit", s.limit),):
+        todo = replace(s, agent=replace(a, plan=a.plan[1:]))
+        yield "agent: finds the limit in force", todo
     elif a.at == "check":
         fenced = p.check and not (s.mine and s.valid)
         yield "agent: checks its lease", agent_at(s, "write" if a.plan and not fenced else "unlock")
