@@ -3,19 +3,32 @@
 One vCPU that books half of what a core of the slow type S gives, on a host with the types F and S.
 ``RIGHT`` on F is half of ``RIGHT`` on S, so the limit of F on S halves the booking. Time is not
 modelled: whatever lasts for a while may end at any moment, above all a lease. Each step of a
-program is one system call or one decision, and anything may happen between two of them.
+program is one system call or one decision, and anything may happen between two of them. What is to
+be written, and in which order, is the product's own decision; ``test_replay.py`` takes the steps on
+the real programs.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from amp_nova.guard import restore
+from amp_nova.guard.record import RecordedVcpu, Tuning
+from amp_nova.model.bandwidth import Bandwidth, SafeState
+
 F, S, BOTH = "F", "S", "FS"
 FREE = "-"
 """No limit. A limit is named by the core type on which it is right."""
+PCPUS = {S: frozenset({0, 1}), F: frozenset({2, 3}), BOTH: frozenset(range(4))}
+LIMITS = {S: Bandwidth(10_000, 20_000), F: Bandwidth(5_000, 20_000), FREE: None}
+SAFE = {
+    home: SafeState(PCPUS[home], tuple((PCPUS[x], LIMITS[x]) for x in (F, S))) for home in (F, S)
+}
+"""The safe state that the agent records, by the core type on which it wants the vCPU."""
 GONE = 0
 """The incarnation of a domain that is not on this host."""
 Write = tuple[str, str]
@@ -49,12 +62,14 @@ class Agent(Struct, frozen=True, cache_hash=True):
     of: int = GONE
     home: str = ""
     plan: tuple[Write, ...] = ()
+    kept: str = ""
+    """The home that it has recorded, or would have if the vCPU were not paused."""
     stale: bool = False
     """Whether it lost its lease since it read what it decides from."""
 
 
 class Guard(Struct, frozen=True, cache_hash=True):
-    """``of``, ``home``: the record it has read; ``wrote``: whether it has to look back."""
+    """``of``, ``home``: the record it has read; ``wrote``: whether it wanted to write."""
 
     at: str = "poll"
     stopped: bool = False
@@ -75,6 +90,8 @@ class State(Struct, frozen=True, cache_hash=True):
     pcpus: str = BOTH
     limit: str = FREE
     domain: int = 1
+    arrived: int = 1
+    """How many incarnations of the domain there have been."""
     home: str = S
     record: tuple[int, str] = (GONE, S)
     touched: bool = False
@@ -96,18 +113,29 @@ class State(Struct, frozen=True, cache_hash=True):
 Step = tuple[str, State]
 
 
+def named(now: Tuning) -> tuple[str, str]:
+    """Where a vCPU is, and its limit, as this model names them."""
+    pcpus = next(name for name, there in PCPUS.items() if there == now.pcpus)
+    return pcpus, next(name for name, limit in LIMITS.items() if limit == now.bandwidth)
+
+
+@cache
 def plan(pcpus: str, limit: str, home: str) -> tuple[Write, ...]:
-    """The writes that bring a vCPU home, in an order that never gives more than both ends do."""
-    limits = {F: 1, S: 2, FREE: 3}
-    writes: list[Write] = [] if pcpus == home else [("pcpus", home)]
-    if limit != home:
-        writes.insert(0 if limits[home] <= limits[limit] else len(writes), ("limit", home))
-    return tuple(writes)
+    """The writes that bring a vCPU home, in the product's own order."""
+    now, then = Tuning(LIMITS[limit], PCPUS[pcpus]), Tuning(LIMITS[home], PCPUS[home])
+    places, limits = named(then)
+    return tuple(
+        ("limit", limits) if step.pcpus is None else ("pcpus", places)
+        for step in restore.steps(now, then)
+    )
 
 
+@cache
 def safe(pcpus: str, limit: str, home: str) -> tuple[Write, ...]:
-    """What the guard writes: a vCPU within one core type stays there."""
-    return plan(pcpus, limit, pcpus if pcpus in (F, S) else home)
+    """What the product's guard writes."""
+    now, found = Tuning(LIMITS[limit], PCPUS[pcpus]), Tuning(None, PCPUS[BOTH])
+    recorded = RecordedVcpu("", "", "", 0, 2, PCPUS[BOTH], found, SAFE[home])
+    return plan(pcpus, limit, named(restore.safe(recorded, now))[0])
 
 
 def written(state: State, of: int, write: Write) -> State:
@@ -140,7 +168,10 @@ def agent_cycle(s: State, p: Protocol) -> Iterator[Step]:
     a, has = s.agent, s.mine and s.valid
     if a.at == "take":
         if a.home and not (s.lock or s.paused) and (has or not p.check):
-            yield "agent: the fast loop locks and checks", agent_at(s, "tick", lock="agent")
+            new = a.of == s.domain != s.record[0]
+            record = (a.of, a.kept) if new else s.record
+            locked = agent_at(s, "tick", lock="agent", record=record)
+            yield "agent: the fast loop locks and checks", locked
         if has or (not p.adopt and s.mine):
             yield "agent: begins a cycle", agent_at(s, "observe")
         elif not p.adopt or not s.lock:  # one step: it has the lock, and the guard does not
@@ -149,11 +180,12 @@ def agent_cycle(s: State, p: Protocol) -> Iterator[Step]:
         home = s.home if s.domain != GONE and not s.paused else ""
         todo = plan(s.pcpus, s.limit, home) if home else ()
         recorded = s.record == (s.domain, s.home)
-        at = "renew" if not home else "record" if not recorded else "lock" if todo else "renew"
-        knows = replace(a, of=s.domain, home=home, plan=todo, stale=False)
+        at = "lock" if todo else "record" if home and not recorded else "renew"
+        kept = a.kept if todo or not home else home
+        knows = replace(a, of=s.domain, home=home, plan=todo, kept=kept, stale=False)
         yield "agent: observes and decides", agent_at(replace(s, agent=knows), at)
     elif a.at == "record":
-        at = "lock" if a.plan else "renew"
+        at = "check" if s.lock == "agent" else "renew"
         yield "agent: records", agent_at(s, at, record=(a.of, a.home))
     elif a.at == "renew":
         at = "put" if has or not p.adopt else "take"
@@ -170,7 +202,14 @@ def agent_writes(s: State, p: Protocol) -> Iterator[Step]:
     if a.at == "lock" and not s.lock:
         yield "agent: locks", agent_at(s, "pauses", lock="agent")
     elif a.at == "pauses":
-        yield "agent: reads pauses", agent_at(s, "unlock" if s.paused else "check")
+        todo = () if s.paused else a.plan
+        left = replace(s, agent=replace(a, plan=todo, kept=a.home))
+        # What is paused is not written, so it is only recorded if there is something new.
+        recorded = s.record == (a.of, a.home) or (s.paused and a.kept == a.home)
+        yield "agent: reads pauses", agent_at(left, "check" if recorded else "record")
+    elif a.at == "check" and a.plan[:1] == (("limit", s.limit),):
+        todo = replace(s, agent=replace(a, plan=a.plan[1:]))
+        yield "agent: finds the limit in force", todo
     elif a.at == "check":
         fenced = p.check and not (s.mine and s.valid)
         yield "agent: checks its lease", agent_at(s, "write" if a.plan and not fenced else "unlock")
@@ -195,14 +234,12 @@ def guard_polls(s: State, p: Protocol) -> Iterator[Step]:
     g = s.guard
     if g.at == "poll" and not s.valid:
         name = "locks" if not s.lock else "goes on without the lock"
-        yield f"guard: {name}", guard_at(replace(s, lock=s.lock or "guard"), "check")
-    elif g.at == "check" and s.valid:
-        yield "guard: sees a new lease", guard_ends(s)
-    elif g.at == "check":
+        yield f"guard: {name}", guard_at(replace(s, lock=s.lock or "guard"), "record")
+    elif g.at == "record":
         of, home = s.record
         yield "guard: reads the record", guard_at(s, "alive", of=of, home=home)
     elif g.at == "alive" and g.of == s.domain != GONE:
-        yield "guard: finds the domain alive", guard_at(s, "pauses")
+        yield "guard: finds the domain alive", guard_at(s, "may")
     elif g.at == "alive":
         removed = s if p.keep or g.of == GONE else replace(s, record=(GONE, S))
         yield "guard: finds it gone", guard_ends(removed)
@@ -211,15 +248,15 @@ def guard_polls(s: State, p: Protocol) -> Iterator[Step]:
 def guard_restores(s: State, p: Protocol) -> Iterator[Step]:
     """What the guard does with the domain of a record."""
     g = s.guard
-    if g.at == "pauses":
-        if s.paused or (g.acted and s.pcpus == g.place):
+    if g.at == "may":
+        if s.valid or s.paused or (g.acted and s.pcpus == g.place):
             yield "guard: leaves it alone", guard_ends(s)
         else:
-            yield "guard: reads pauses", guard_at(s, "read")
+            yield "guard: reads lease and pauses", guard_at(s, "read")
     elif g.at == "read":
         if todo := safe(s.pcpus, s.limit, g.home) if g.of == s.domain else ():
             at = "ask" if p.ask else "write"
-            yield "guard: reads what is in force", guard_at(s, at, plan=todo)
+            yield "guard: reads what is in force", guard_at(s, at, plan=todo, wrote=p.ask)
         else:
             yield "guard: finds it safe", guard_acted(s, p)
     elif g.at == "ask":
@@ -228,9 +265,8 @@ def guard_restores(s: State, p: Protocol) -> Iterator[Step]:
     elif g.at == "write":
         after, left = written(s, g.of, g.plan[0]), g.plan[1:]
         at = "read" if not left else "ask" if p.ask else "write"
-        then = guard_at(after, at, plan=left, wrote=p.ask)
-        yield f"guard: writes {g.plan[0]}", then
-    elif g.at == "look back":
+        yield f"guard: writes {g.plan[0]}", guard_at(after, at, plan=left)
+    elif g.at == "pauses":
         undone = written(written(s, g.of, ("pcpus", BOTH)), g.of, ("limit", FREE))
         released = s.release and s.paused
         yield "guard: reads pauses again", guard_ends(undone if released else s)
@@ -239,7 +275,7 @@ def guard_restores(s: State, p: Protocol) -> Iterator[Step]:
 def guard_acted(state: State, p: Protocol) -> State:
     """A state in which the guard has nothing more to write."""
     if state.guard.wrote:
-        return guard_at(state, "look back", plan=())
+        return guard_at(state, "pauses", plan=())
     once = {} if p.repair else {"acted": True, "place": state.pcpus}
     return guard_ends(state, **once)
 
@@ -310,7 +346,7 @@ def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
         "repin to S": (lambda: replace(s, pcpus=S)) if here else None,
         "migrate away": (lambda: replace(s, domain=GONE)) if here else None,
         "migrate back": None if here else lambda: replace(s,
-            domain=2, pcpus=BOTH, limit=FREE, touched=False),
+            domain=s.arrived + 1, arrived=s.arrived + 1, pcpus=BOTH, limit=FREE, touched=False),
         "pause": lambda: replace(s, paused=True),
         "resume": (lambda: replace(s, paused=False, release="")) if s.paused else None,
         "release": None if s.lock or not s.touched else lambda: replace(s,

@@ -18,6 +18,14 @@ STOPPED = frozenset({"stop agent", "kill agent", "decide"})
 REPINNED = frozenset({"repin to F", "repin to S", "kill agent"})
 RETURNED = frozenset({"migrate away", "migrate back", "the agent is slow"})
 RELEASED = frozenset({"release", "kill agent", "the agent is slow", "decide", "stop guard"})
+NEEDED = [
+    ("check", STOPPED, TWO_WRITERS),
+    ("adopt", STOPPED, STALE),
+    ("repair", REPINNED, LOST),
+    ("keep", RETURNED, UNRECORDED),
+    ("ask", RELEASED - {"the agent is slow"}, LOST),
+]
+"""The parts of the protocol, and the promise that is broken without each if this may happen."""
 
 
 def explored(
@@ -44,16 +52,7 @@ def test_what_is_released_stays_released():
     assert explored("the protocol, with a release", Protocol(), RELEASED).faults == {}
 
 
-@pytest.mark.parametrize(
-    ("part", "happens", "fault"),
-    [
-        ("check", STOPPED, TWO_WRITERS),
-        ("adopt", STOPPED, STALE),
-        ("repair", REPINNED, LOST),
-        ("keep", RETURNED, UNRECORDED),
-        ("ask", RELEASED - {"the agent is slow"}, LOST),
-    ],
-)
+@pytest.mark.parametrize(("part", "happens", "fault"), NEEDED)
 def test_each_part_of_the_protocol_is_needed(part, happens, fault):
     """Without it a promise is broken, so the model would notice its loss."""
     without = Protocol(**{part: False})

@@ -108,3 +108,22 @@ def test_its_space_is_reserved_when_it_is_opened(tmp_path, monkeypatch):
 
     Lease(tmp_path, 10.0).take()
     assert (tmp_path / lease.LEASE).stat().st_size == 21
+
+
+def test_a_lease_of_another_boot_is_none(tmp_path):
+    """The monotonic clock began anew, so its end is far away."""
+    (tmp_path / lease.LEASE).write_text(str(time.monotonic_ns() + 86_500 * 10**9))
+
+    assert not lease.remaining_s(tmp_path)
+
+
+def test_there_is_one_guard(tmp_path, monkeypatch):
+    """The second one gives up, as long as the first one runs."""
+    monkeypatch.setattr(time, "sleep", lambda _s: None)
+    first = lease.alone(tmp_path)
+    assert lease.alone(tmp_path) is None
+    os.close(first)
+
+    again = lease.alone(tmp_path)
+    assert again is not None
+    os.close(again)

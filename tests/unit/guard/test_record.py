@@ -144,3 +144,12 @@ def test_a_record_that_somebody_else_may_have_written_is_not_used(folder):
     found = dict(record.load_all(folder))
 
     assert {name for name, what in found.items() if isinstance(what, RecordedDomain)} == {"vm"}
+
+
+def test_a_record_is_not_read_through_a_link(tmp_path):
+    """Whoever could place one there would choose what the guard reads."""
+    (tmp_path / "elsewhere").write_text("{}")
+    (tmp_path / "web.json").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(OSError, match="symbolic links"):
+        record.load(tmp_path, "web")
