@@ -170,7 +170,8 @@ class FakeCloud:
             raise EndpointNotFound(f"public endpoint for {service_type} service not found")
         return found
 
-    def _measured(self, url, params=None, *, authenticated=True, **_more):
+    def _measured(self, url, params=None, *, redirect, authenticated=True, **_more):
+        assert redirect is False, "the token is for this address only"
         self.asked.append((url, authenticated))
         if self.down:
             raise ConnectFailure("connection refused")

@@ -110,6 +110,17 @@ def test_garbage_is_survived(caplog):
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("line", "body"), [("X: " + "x" * 20_000, ""), ("Content-Length: 20000", "x" * 20_000)]
+)
+def test_what_is_too_large_is_refused(line, body):
+    """Though it is whole: headers and bodies take memory."""
+    with serving({"/hello": hello}) as url:
+        said = raw(url, f"GET /hello HTTP/1.1\r\nHost: localhost\r\n{line}\r\n\r\n{body}".encode())
+
+    assert said.startswith(b"HTTP/1.1 413 ")
+
+
 @pytest.mark.parametrize("pause_s", [0.05, 60.0])
 def test_a_slow_client_is_cut_off(monkeypatch, pause_s):
     """Whether it sends a byte now and then or nothing more, a connection ends in time."""
