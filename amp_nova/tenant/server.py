@@ -1,17 +1,21 @@
 """``amp-nova-vendordata``: tells servers and their owners what they book and get."""
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cheroot import wsgi
 from oslo_config import cfg
 from oslo_log import log
 
 from amp_nova import conf as options
 from amp_nova.cmd.arguments import Version, add_config_file, one_sentence
 from amp_nova.exceptions import AmpError, ConfigInvalid, sentence
+from amp_nova.http_server import HttpServer
+
+BODY_BYTES_MAX = 1 << 20
+"""Nova sends all metadata of a server."""
 
 
 def configured(files: Sequence[str] | None = None) -> tuple[cfg.ConfigOpts, Any]:
@@ -55,17 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         conf, application = configured(arguments.config_file)
         address = conf.vendordata.address, conf.vendordata.port
-        server = wsgi.Server(address, application, numthreads=16)
-        server.prepare()
+        server = HttpServer(address, application, body_max=BODY_BYTES_MAX)
     except (AmpError, log.LogConfigError, OSError) as exc:
         print(sentence(f"amp-nova-vendordata: {exc}"), file=sys.stderr)
         return 2
-    try:
-        server.serve()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        server.stop()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(lambda: True)
     return 0
 
 

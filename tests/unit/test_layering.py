@@ -60,6 +60,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "ports.py": (*DECISIONS, EXCEPTIONS),
     "message_bus.py": ("oslo_messaging", "oslo_config"),
     "prometheus.py": (),
+    "http_server.py": ("cheroot",),
     **{
         path: (*SHARED, *(f"amp_nova.{part}" for part in LOOP))
         for part in LOOP

@@ -17,11 +17,12 @@ from amp_nova.agent.publish.host_info import (
     shared_pcpus,
     unclaimed_refcores,
 )
-from amp_nova.agent.publish.web_server import HttpServer, WebServer
+from amp_nova.agent.publish.web_server import WebServer
 from amp_nova.agent.threads import HelperThread
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
 from amp_nova.hardware.effective_speed import bookable_refcores, for_admission
+from amp_nova.http_server import HttpServer
 from amp_nova.model.topology import Topology
 from amp_nova.policies.api import PER_VCPU
 

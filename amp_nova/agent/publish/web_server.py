@@ -1,44 +1,31 @@
-"""The agent's HTTP server: cheroot with few connections, each short, so that no client blocks it.
+"""The agent's pages over HTTP: who may read them, TLS, and compression."""
 
-When ``CONNECTIONS_MAX`` are open, the oldest that has not sent its request is closed in favour of
-the next, so that idle connections cannot block a scrape.
-"""
-
-import contextlib
 import gzip
 import ipaddress
 import logging
 import re
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from cheroot import wsgi
 from cheroot.errors import FatalSSLAlert
 from cheroot.makefile import MakeFile
-from cheroot.server import HTTPConnection, HTTPRequest
 from cheroot.ssl import Adapter
 
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.http_server import HttpServer
 from amp_nova.private_files import check_private
 
 LOG = logging.getLogger(__name__)
-CONNECTIONS_MAX = 16
-CONNECTION_S = 5.0
-REQUEST_BYTES_MAX = 16384
-BEAT_S = 1.0
 RENEWAL_S = 60.0
 """How often certificates are read again."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load besides a page: nothing (Content-Security-Policy)."""
-_BACKLOG = 1024
 _PART_BYTES = 65536
 
 
@@ -87,7 +74,7 @@ class WebServer:
         """``http`` or ``https``."""
         return "https" if self._tls else "http"
 
-    def bind(self) -> "HttpServer":
+    def bind(self) -> HttpServer:
         """A server that accepts connections, in threads that end with the process.
 
         Raises:
@@ -97,33 +84,27 @@ class WebServer:
         names = (*own, own[0].partition(".")[0], *self._settings.allowed_hosts)
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         address, port = self._settings.address, self._settings.port
-        server = HttpServer((address, port), self._answer, numthreads=CONNECTIONS_MAX)
-        server.ssl_adapter = self._tls
         try:
-            server.accepting.start()
-            server.bound.result()
+            return HttpServer((address, port), self._answer, self._tls)
         except OSError as exc:
             reason = str(exc).rpartition("] ")[2].rstrip(")")  # cheroot wraps it in a text
             raise ConfigInvalid(
                 f"cannot serve metrics on {address}:{port} ({reason}): set another [exporter] "
                 "address or port"
             ) from exc
-        return server
 
-    def run(self, server: "HttpServer", beat: Callable[[], bool]) -> None:
-        """Watch over connections and certificates until ``beat`` returns ``False``, then stop.
+    def run(self, server: HttpServer, beat: Callable[[], bool]) -> None:
+        """Serve and renew certificates until ``beat`` returns ``False``, then stop.
 
         ``beat`` is called about every second.
         """
-        try:
-            while beat() and server.accepting.is_alive():
-                server.close_older(CONNECTION_S - BEAT_S)
-                if self._tls:
-                    self._tls.renew()
-                server.accepting.join(BEAT_S)
-        finally:
-            server.close_older(0.0)
-            server.stop()
+
+        def renewed() -> bool:
+            if self._tls:
+                self._tls.renew()
+            return beat()
+
+        server.run(renewed)
 
     def _answer(
         self, request: dict[str, Any], start: Callable[[str, list[tuple[str, str]]], object]
@@ -197,99 +178,6 @@ def _is_allowed(host: str, names: Collection[str]) -> bool:
 
 def _plain(status: HTTPStatus, text: str, **headers: str) -> Page:
     return Page(f"{text}\n".encode(), status=status, headers=headers)
-
-
-class _HttpRequest(HTTPRequest):
-    def respond(self) -> None:
-        self.conn.received = True
-        super().respond()
-
-
-class _Connection(HTTPConnection):
-    RequestHandlerClass = _HttpRequest
-    received = False
-    """Whether the whole request has been received."""
-
-    def communicate(self) -> bool:
-        """Answer one request; nothing that a client does ends the worker's thread."""
-        try:
-            if isinstance(self.socket, ssl.SSLSocket):
-                self.socket.do_handshake()
-            super().communicate()  # type: ignore[no-untyped-call]
-        except Exception:  # the last resort: before cheroot 10 it would end the worker
-            LOG.debug("a client was not answered", exc_info=True)
-        return False
-
-    def abort(self) -> None:
-        """Let a worker that waits for the client, or the next that takes it, find it closed."""
-        with contextlib.suppress(OSError):  # it was closed already
-            # Not ssl's shutdown, which would interfere with the worker.
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close it, whatever state it is in."""
-        self.server.opened.pop(self, None)
-        with contextlib.suppress(OSError):
-            super().close()
-
-
-class HttpServer(wsgi.Server):
-    """cheroot's server with bounds on the number and duration of connections."""
-
-    ConnectionClass = _Connection
-    keep_alive_conn_limit = 0
-    max_request_header_size = max_request_body_size = REQUEST_BYTES_MAX
-
-    def __init__(self, address: tuple[str, int], app: Any, numthreads: int) -> None:
-        super().__init__(
-            address,
-            app,
-            numthreads=numthreads,
-            server_name="amp-nova",
-            request_queue_size=_BACKLOG,
-            timeout=CONNECTION_S,  # type: ignore[arg-type]  # a float is a timeout, too
-            accepted_queue_size=numthreads,
-        )
-        self.opened: dict[_Connection, float] = {}
-        """Connections, oldest first, and since when they have been open."""
-        self.accepting = threading.Thread(target=self._accept, name="exporter-accept", daemon=True)
-        self.bound: Future[None] = Future()
-        """Ends once the address is bound, or could not be."""
-
-    def _accept(self) -> None:
-        """Workers are started here, because only a daemon's threads are daemons."""
-        try:
-            self.prepare()
-        except OSError as exc:
-            self.bound.set_exception(exc)
-            return
-        self.bound.set_result(None)
-        self.serve()
-
-    def process_conn(self, conn: _Connection) -> None:
-        """Pass a connection that has sent something to a worker; wait for that if it is new."""
-        if conn.last_used is not None:
-            super().process_conn(conn)
-            return
-        while len(opened := list(self.opened)) >= CONNECTIONS_MAX:
-            oldest = next((c for c in opened if not c.received), opened[0])
-            self.opened.pop(oldest, None)
-            oldest.abort()
-        self.opened[conn] = time.monotonic()
-        self.put_conn(conn)
-
-    def close_older(self, seconds: float) -> None:
-        """Abort the connections that have been open for longer."""
-        now_s = time.monotonic()
-        for conn, since_s in list(self.opened.items()):
-            if now_s - since_s > seconds:
-                conn.abort()
-
-    def error_log(self, msg: str = "", level: int = 20, traceback: bool = False) -> None:
-        """Log what clients do at debug level; only what concerns the server itself is an error."""
-        LOG.log(level if level >= logging.ERROR else logging.DEBUG, msg, exc_info=traceback)
-        if level >= logging.ERROR:
-            time.sleep(0.1)  # cheroot tries again at once, for example without free descriptors
 
 
 class _Tls(Adapter):

@@ -252,14 +252,14 @@ def test_a_dead_exporter_thread_is_restarted_and_counted(agent):
     """Its first run fails; metrics are served by the second, which tells of it."""
     agent.configure()
     agent.start(
-        "from amp_nova.agent.publish.web_server import HttpServer\n"
-        "close_older, failed = HttpServer.close_older, []\n"
+        "from amp_nova.http_server import HttpServer\n"
+        "_close_older, failed = HttpServer._close_older, []\n"
         "def once(self, seconds):\n"
         "    if not failed:\n"
         "        failed.append(1)\n"
         "        raise RuntimeError('a fault')\n"
-        "    close_older(self, seconds)\n"
-        "HttpServer.close_older = once\n" + CODE
+        "    _close_older(self, seconds)\n"
+        "HttpServer._close_older = once\n" + CODE
     )
     agent.until(lambda: agent.log.count("metrics at /metrics") == 2, "the second run")
 

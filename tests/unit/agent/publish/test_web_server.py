@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from amp_nova import http_server
 from amp_nova.agent.publish import web_server
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.web_server import Page, WebServer, WebSettings
@@ -111,6 +112,25 @@ def test_garbage_is_survived(caplog):
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Length: 1", "Content-Length: 1"],
+        ["Content-Length: 1", "Content-Length: 0"],
+        ["Content-Length: 0", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked", "Content-Length: 0"],
+        *(["Content-Length: " + length] for length in ("+4", "0_4", "-5", "4 4", "4,4", "٤", "")),
+    ],
+)
+def test_a_length_that_others_may_read_otherwise_is_refused(lines):
+    """A proxy may then take the end of a request for one of its own."""
+    with serving({"/hello": hello}) as url:
+        head = "\r\n".join(["POST /hello HTTP/1.1", "Host: localhost", *lines, "", ""])
+        said = raw(url, head.encode(), b"12345")
+
+    assert said.startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
     ("line", "body"), [("X: " + "x" * 20_000, ""), ("Content-Length: 20000", "x" * 20_000)]
 )
 def test_what_is_too_large_is_refused(line, body):
@@ -124,8 +144,8 @@ def test_what_is_too_large_is_refused(line, body):
 @pytest.mark.parametrize("pause_s", [0.05, 60.0])
 def test_a_slow_client_is_cut_off(monkeypatch, pause_s):
     """Whether it sends a byte now and then or nothing more, a connection ends in time."""
-    monkeypatch.setattr(web_server, "CONNECTION_S", 0.6)
-    monkeypatch.setattr(web_server, "BEAT_S", 0.1)
+    monkeypatch.setattr(http_server, "CONNECTION_S", 0.6)
+    monkeypatch.setattr(http_server, "BEAT_S", 0.1)
     with serving({"/hello": hello}) as url, contextlib.closing(socket.socket()) as conn:
         conn.connect(("127.0.0.1", port_of(url)))
         conn.settimeout(pause_s)
@@ -163,7 +183,7 @@ def test_two_thousand_idle_connections_do_no_harm():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     assert answers == [200] * 20
-    assert taken <= web_server.CONNECTIONS_MAX + 4
+    assert taken <= http_server.CONNECTIONS_MAX + 4
 
 
 def test_a_client_that_does_not_read_holds_nobody_up():
@@ -171,7 +191,7 @@ def test_a_client_that_does_not_read_holds_nobody_up():
     large = Page(b"x" * 50_000_000)
     clients = []
     with serving({"/large": lambda: large, "/hello": hello}) as url:
-        for _ in range(web_server.CONNECTIONS_MAX):
+        for _ in range(http_server.CONNECTIONS_MAX):
             conn = socket.create_connection(("127.0.0.1", port_of(url)), timeout=30)
             conn.sendall(b"GET /large HTTP/1.1\r\n" + HOST + b"\r\n")
             clients.append(conn)
@@ -254,18 +274,18 @@ def test_only_clients_with_a_certificate_are_served(certificate):
 def test_clients_that_do_not_finish_the_handshake_hold_nobody_up(certificate):
     """Not even the thread that accepts."""
     with serving({"/hello": hello}, **settings_of(certificate)) as url, contextlib.ExitStack() as s:
-        for _ in range(3 * web_server.CONNECTIONS_MAX):
+        for _ in range(3 * http_server.CONNECTIONS_MAX):
             conn = s.enter_context(socket.create_connection(("127.0.0.1", port_of(url)), 30))
             conn.sendall(b"\x16\x03\x01")  # a TLS record, and then nothing
         began_s = time.monotonic()
         assert get(f"{url}/hello", trusting(certificate))[0] == 200
-        assert time.monotonic() - began_s < web_server.CONNECTION_S - web_server.BEAT_S
+        assert time.monotonic() - began_s < http_server.CONNECTION_S - http_server.BEAT_S
 
 
 def test_a_renewed_certificate_is_used_without_a_restart(tmp_path, certificate, monkeypatch):
     """A broken one leaves the one before in use."""
     monkeypatch.setattr(web_server, "RENEWAL_S", 0.0)
-    monkeypatch.setattr(web_server, "BEAT_S", 0.05)
+    monkeypatch.setattr(http_server, "BEAT_S", 0.05)
     make_certificate(tmp_path)
     with serving({"/hello": hello}, **settings_of(tmp_path)) as url:
         before = trusting(tmp_path)
