@@ -193,12 +193,12 @@ def mended(reports: Reports, fault: str, workers: list[Worker]) -> dict[str, Any
 
 def main(fault: str, seconds: float, folder: Path) -> None:
     """Print the figures before, during and after."""
-    reports = Reports(folder)
-    conf, port = nova.conf.CONF, reports.broker.port
+    conf = nova.conf.CONF
     conf([], project="nova", default_config_files=[], default_config_dirs=[])
     messaging.TransportURL.parse(conf)  # which registers the option
+    reports = Reports(folder)
+    port = reports.broker.port
     conf.set_override("transport_url", reports.broker.url)
-    messaging.TransportURL.parse(conf)  # which registers the option
     conf.set_override("transport_url", reports.url, "amp_scheduler")
     seen: dict[str, Any] = {"fault": fault, "eventlet": is_monkey_patched("thread")}
 
