@@ -4,7 +4,7 @@ import base64
 import json
 import re
 import time
-from http.client import HTTPException, responses
+from http.client import HTTPException, InvalidURL, responses
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlencode, urlsplit
@@ -54,6 +54,8 @@ class Prometheus:
             answer: Any = _OPENER.open(request, timeout=within_s)
         except HTTPError as exc:
             answer = exc
+        except (InvalidURL, ValueError) as exc:  # their words may quote a part of the password
+            raise QueryFailed("the address is not valid") from exc
         except (OSError, HTTPException) as exc:
             raise QueryFailed(str(getattr(exc, "reason", exc))) from exc
         try:

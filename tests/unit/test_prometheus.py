@@ -77,3 +77,14 @@ def test_what_is_no_answer(asked, respond, said, status):
     assert time.monotonic() - began_s < 3.0
     assert isinstance(failed, QueryFailed)
     assert (said in str(failed), failed.status, len(sent)) == (True, status, 1)
+
+
+def test_a_password_that_is_not_quoted_is_not_shown():
+    """Then the address has a port that is no number, or a host that is no name."""
+    for address in (
+        "http://me:se/cret@host",
+        "http://me:secret@ho st",
+        "http://" + "x" * 70 + "é.",
+    ):
+        with pytest.raises(QueryFailed, match=r"^(the address is not valid|.*not known.*)$"):
+            Prometheus(address).query("query", WITHIN_S, 1000, query="up")
