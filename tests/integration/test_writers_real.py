@@ -104,7 +104,7 @@ def test_an_unprivileged_agent_holds_a_booking(guests, unprivileged):
     assert quota(guest) == pytest.approx(0.5, rel=0.002)
     assert affinity(guest) == {SLOW}
     guest.pin(0, [FAST], 2)
-    until(lambda: quota(guest) == pytest.approx(0.25, rel=0.002), 3, "the fast core's limit")
+    until(lambda: quota(guest) == pytest.approx(0.25, rel=0.002), 10, "the fast core's limit")
     failures = agent.failures()
     agent.next_cycle()
     assert agent.failures() == failures
