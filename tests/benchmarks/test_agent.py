@@ -12,7 +12,7 @@ from tests.support.lab import FAST, SLOW, Agent
 pytestmark = pytest.mark.measures
 GUESTS, VCPUS = 6, 4
 NAP_NS = 4_000_000_000
-SETTLED_S, WATCH_S = 12.0, 10.0
+SETTLED_S, WATCH_S = 12.0, 6.0
 ASK_LIBVIRT = """
 import libvirt, time
 conn = libvirt.openReadOnly("qemu:///system")
