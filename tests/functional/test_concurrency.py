@@ -29,8 +29,9 @@ class ConcurrencyTest(PlacementTestCase):
     WORKERS = 2
 
     def setUp(self):
-        # Many threads wait for the only CPU.
-        self.useFixture(MonkeyPatch("amp_nova.nova_plugins.decisions.ECHO_S", 60.0))
+        # Many threads wait for the only CPU, and a claim takes as long as they let it.
+        for name in ("ECHO_S", "CONTENDED_S"):
+            self.useFixture(MonkeyPatch(f"amp_nova.nova_plugins.decisions.{name}", 60.0))
         super().setUp()
 
     def request(self, flavor_id):
