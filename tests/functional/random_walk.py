@@ -173,8 +173,6 @@ class Walk:
             uuid = next(each.uuid for each in found if type(each).__name__ == "Instance")
             operation = self._hold(point, uuid)
             if point == "spawn" and operation.fails:
-                if operation.held:  # another of the same request: both go on together
-                    assert operation.go_on.wait(3600.0)
                 raise RuntimeError("no space left on device")
             return real(this, *args, **kwargs)
 
