@@ -62,7 +62,7 @@ class _Connection(HTTPConnection):
         try:
             if isinstance(self.socket, ssl.SSLSocket):
                 self.socket.do_handshake()
-            super().communicate()  # type: ignore[no-untyped-call]
+            super().communicate()  # type: ignore[no-untyped-call]  # cheroot's stub has no types
         except Exception:  # the last resort: before cheroot 10 it would end the worker
             LOG.debug("a client was not answered", exc_info=True)
         return False

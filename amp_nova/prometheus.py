@@ -19,14 +19,14 @@ class QueryFailed(Exception):
         self.status = status
 
 
-class _Here(HTTPRedirectHandler):
+class _NoRedirects(HTTPRedirectHandler):
     """Follows no redirects, which could take a password elsewhere."""
 
     def redirect_request(self, *_: Any) -> None:
         """Leave the answer as it is."""
 
 
-_OPENER = build_opener(_Here)
+_OPENER = build_opener(_NoRedirects)
 
 
 class Prometheus:

@@ -16,13 +16,12 @@ from oslo_upgradecheck.upgradecheck import Code, Result
 from amp_nova import conf as options
 from amp_nova.cmd.arguments import nearest
 from amp_nova.exceptions import AmpError, ConfigInvalid
+from amp_nova.host.libvirt.domain_xml import SPECS_SINCE
 from amp_nova.host.machine import load_topology
 
 if TYPE_CHECKING:
     from amp_nova.agent.service import Service
 
-BOOKINGS_SINCE = 32
-"""The first Nova that writes the extra specs of a flavor into libvirt's metadata."""
 TESTED = range(29, 35)
 """The major releases of Nova with which the filter and the weighers are tested."""
 EPILOG = """Exit status 0: ready; 1: read the warnings first; 2: not ready.
@@ -41,21 +40,23 @@ class Checks(upgradecheck.UpgradeCommands):
         try:
             conf = options.load(files=self._files, register=log.register_options)
             _check_log(conf)
-            with contextlib.suppress(ImportError):  # there is no libvirt, so no agent runs here
-                from amp_nova.agent.service import Service, check_trusted_path
+            from amp_nova.agent.service import Service, check_trusted_path
 
-                self._service = Service(conf, dry_run=True)
-                if os.path.lexists(conf.agent.state_path):
-                    check_trusted_path(Path(conf.agent.state_path))
+            service = Service(conf, dry_run=True)
+            if os.path.lexists(conf.agent.state_path):
+                check_trusted_path(Path(conf.agent.state_path))
+            self._service = service
         except AmpError as exc:
-            self._service = None
             return Result(Code.FAILURE, str(exc))
+        except ImportError as exc:
+            if not (exc.name or "").startswith("libvirt"):  # without libvirt, no agent runs here
+                return Result(Code.FAILURE, f"{exc}: install amp-nova[agent]")
         return Result(Code.SUCCESS)
 
     def check_cycle(self) -> Result:
         """A cycle of the agent succeeds; nothing is written."""
         if self._service is None:
-            return Result(Code.SUCCESS, "not tried: no agent can run here")
+            return Result(Code.SUCCESS, "not tried: no agent would start here")
         try:
             self._service.once()
         except AmpError as exc:
@@ -98,11 +99,11 @@ class Checks(upgradecheck.UpgradeCommands):
                 f"Nova {version}: the filter and the weighers are tested with Nova {TESTED.start}"
                 f" to {TESTED.stop - 1}; where nova-scheduler runs, test them first",
             )
-        if major < BOOKINGS_SINCE:
+        if major < SPECS_SINCE:
             return Result(
                 Code.WARNING,
                 f"Nova {version} does not pass extra specs to the agent: where an agent runs,"
-                f" upgrade Nova to {BOOKINGS_SINCE}.0 or newer, or set [agent] booking",
+                f" upgrade Nova to {SPECS_SINCE}.0 or newer, or set [agent] booking",
             )
         return Result(Code.SUCCESS)
 

@@ -70,8 +70,8 @@ class Domain:
     QEMU process); ``limited_elsewhere``: its libvirt definition sets a quota, so amp-nova must not;
     ``weighted_elsewhere``: its definition sets CPU shares; ``problem``: why its booking cannot be
     read. ``vcpus`` are as many as it may ever have; ``unplugged`` are those of them that do not
-    exist at present. ``unsaid``: the Nova that started it does not say what its flavor books, and
-    neither does the configuration.
+    exist at present. ``booking_unknown``: the Nova that started it does not say what its flavor
+    books, and neither does the configuration.
     """
 
     resource: str
@@ -88,7 +88,7 @@ class Domain:
     weighted_elsewhere: bool = False
     problem: str | None = None
     unplugged: frozenset[int] = frozenset()
-    unsaid: bool = False
+    booking_unknown: bool = False
 
     @property
     def plugged(self) -> int:

@@ -109,7 +109,7 @@ def instances(prometheus: RangeQueries, bookings: Mapping[str, float]) -> dict[K
     return dict(sorted(rows.items()))
 
 
-def believed(used: Sequence[float]) -> bool:
+def plausible(used: Sequence[float]) -> bool:
     """Whether means of a counter can be what a vCPU used.
 
     No vCPU uses two cores: some exporters count its time in nanoseconds. Some seldom ask libvirt:
@@ -132,7 +132,7 @@ def summaries(
 
     def run(expression: str) -> None:
         for labels, used in prometheus.series(expression, prometheus.points):
-            if believed(used) and (key := _key(labels)) in vcpus:
+            if plausible(used) and (key := _key(labels)) in vcpus:
                 results[key] = summary(used)  # the means themselves are too many to keep
 
     for counter in (VCPU_TIME, DOMAIN_TIME):

@@ -4,11 +4,11 @@ import pytest
 from nova import version
 from nova.virt.libvirt import config
 
-from amp_nova.host.libvirt.domain_xml import NOVA_SAYS, DomainXml, Fallback, parse
+from amp_nova.host.libvirt.domain_xml import SPECS_SINCE, DomainXml, Fallback, parse
 
 SPECS = {"amp:pref_core": "0.5", "hw:cpu_policy": "shared"}
 PACKAGE = version.version_string()
-SAYS = int(PACKAGE.partition(".")[0]) >= NOVA_SAYS
+SAYS = int(PACKAGE.partition(".")[0]) >= SPECS_SINCE
 
 
 def written(*fallbacks: Fallback) -> DomainXml:
@@ -43,4 +43,4 @@ def test_what_it_books(configured):
     found = written(*[Fallback("m1.booked", {"amp:pref_core": "0.5"})] * configured)
 
     assert found.domain.specs.get("amp:pref_core") == ("0.5" if SAYS or configured else None)
-    assert found.domain.unsaid == (not SAYS and not configured)
+    assert found.domain.booking_unknown == (not SAYS and not configured)

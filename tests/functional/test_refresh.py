@@ -68,7 +68,7 @@ def test_a_database_that_fails_refuses_and_is_logged(server, monkeypatch, caplog
     assert "cannot query instances in Nova's records: no database" in caplog.text
 
 
-def test_a_new_host_is_looked_up_whatever_the_last_query_cost(server, monkeypatch):
+def test_a_new_host_is_queried_at_once_even_after_a_costly_query(server, monkeypatch):
     """Requests wait for it, and the first query of a worker takes much CPU time."""
     queries = []
 

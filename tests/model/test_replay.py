@@ -69,7 +69,7 @@ class Program(threading.Thread):
         """Run to the end; a failure is for who made it go on."""
         try:
             super().run()
-        except BaseException as exc:  # noqa: BLE001
+        except BaseException as exc:  # noqa: BLE001 - raised again in the test's own thread
             self._failure = exc
         self.at = "end"
         self._stands.release()

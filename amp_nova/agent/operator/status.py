@@ -65,11 +65,11 @@ def explain(cycle: Cycle, resource: str) -> dict[str, Any]:
     lines += _parallel(cycle, domain)
     if domain.problem:
         lines.insert(0, f"Its booking is not enforced: {domain.problem}.")
-    if domain.domain.unsaid:
+    if domain.domain.booking_unknown:
         lines.insert(
             0,
-            f"Nova before 32.0 does not tell what its flavor {domain.domain.flavor} books, and no "
-            "line of [agent] booking does.",
+            f"This release of Nova does not tell what its flavor {domain.domain.flavor} books, and "
+            "no line of [agent] booking does.",
         )
     if (weight := domain.vcpus[0].entitlement.cpu_weight if domain.vcpus else None) is not None:
         lines.append(f"Its CPU weight is {weight}.")

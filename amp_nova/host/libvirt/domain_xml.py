@@ -18,7 +18,7 @@ from amp_nova.model.observation import Domain
 
 NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
 """Namespace of Nova's metadata."""
-NOVA_SAYS = 32
+SPECS_SINCE = 32
 """The first major release of Nova whose metadata includes the flavor's extra specs."""
 VCPUS_MAX = 1 << 13
 """More vCPUs than any hypervisor supports: a greater count is garbage."""
@@ -142,10 +142,10 @@ def _text(root: ET.Element, path: str, attribute: str | None = None) -> str:
     return (element.get(attribute) if attribute else element.text) or ""
 
 
-def _older_nova(root: ET.Element) -> bool:
+def _without_specs(root: ET.Element) -> bool:
     """Whether Nova started a domain in a release that does not say what its flavor books."""
     major = _text(root, f"metadata/{NOVA}instance/{NOVA}package", "version").partition(".")[0]
-    return major.isdecimal() and int(major[:4]) < NOVA_SAYS
+    return major.isdecimal() and int(major[:4]) < SPECS_SINCE
 
 
 def _limited(root: ET.Element) -> bool:
@@ -176,10 +176,10 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         raise ValueError(f"'{count[:20]}' is not a number of vCPUs")
     instance = f"metadata/{NOVA}instance"
     flavor = _text(root, f"{instance}/{NOVA}flavor", "name")
-    specs, unsaid = _specs(root), _older_nova(root)
+    specs, unknown = _specs(root), _without_specs(root)
     if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
         named = [f for f in fallbacks if f.matches(flavor) or f.matches(name)]
-        specs, unsaid = (specs | named[0].specs, False) if named else (specs, unsaid)
+        specs, unknown = (specs | named[0].specs, False) if named else (specs, unknown)
     ours = read_mark(root.find(f"metadata/{{{MARK_URI}}}tuning"))
     domain = Domain(
         resource=uuid,
@@ -194,7 +194,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         limited_elsewhere=_limited(root) and not ours.quota,
         weighted_elsewhere=root.find("cputune/shares") is not None and not ours.shares,
         unplugged=_unplugged(root, int(count)),
-        unsaid=unsaid,
+        booking_unknown=unknown,
     )
     cpuset = _text(root, "vcpu", "cpuset")
     pins = {

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import sys
 
 import pytest
 
@@ -98,6 +99,17 @@ def test_what_keeps_the_agent_from_starting_stops_the_upgrade(check, tmp_path, t
 
     assert status == 2
     assert found["Configuration values"][1].startswith(said)
+
+
+def test_a_library_that_is_not_installed_stops_the_upgrade(check, monkeypatch):
+    """The agent would not start; only a host without libvirt's binding runs none."""
+    monkeypatch.delitem(sys.modules, "amp_nova.agent.publish.host_reports", raising=False)
+    monkeypatch.setitem(sys.modules, "oslo_messaging", None)
+
+    status, found = check("[reports]\ntransport_url = rabbit://host/")
+
+    assert status == 2
+    assert found["Configuration values"][1].endswith(": install amp-nova[agent]")
 
 
 def test_a_libvirt_that_does_not_answer_is_a_warning(check):

@@ -13,7 +13,7 @@ def seen(*domains):
 def test_a_flavor_whose_booking_nova_does_not_tell_is_said_once(caplog):
     """Nova before 32.0; not for each server, nor in each cycle."""
     old = [
-        reports.domain(name, flavor=flavor, unsaid=True)
+        reports.domain(name, flavor=flavor, booking_unknown=True)
         for name, flavor in (("a", "m1.small"), ("b", "m1.small"), ("c", "m1.large"))
     ]
 

@@ -127,7 +127,7 @@ def test_configured_booking_is_for_a_flavor_or_a_domain():
 
 
 @pytest.mark.parametrize(
-    ("package", "unsaid"),
+    ("package", "booking_unknown"),
     [
         ("29.4.0", True),
         ("31.3-1.el9s", True),
@@ -136,10 +136,10 @@ def test_configured_booking_is_for_a_flavor_or_a_domain():
         ("", False),
     ],
 )
-def test_whether_nova_says_what_a_flavor_books(package, unsaid):
+def test_whether_nova_says_what_a_flavor_books(package, booking_unknown):
     """It did not before 32.0; a configured booking says it."""
-    assert parse(old_nova(package)).domain.unsaid is unsaid
-    assert not parse(old_nova(package), FALLBACKS).domain.unsaid
+    assert parse(old_nova(package)).domain.booking_unknown is booking_unknown
+    assert not parse(old_nova(package), FALLBACKS).domain.booking_unknown
 
 
 @pytest.mark.parametrize(
