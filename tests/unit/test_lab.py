@@ -55,7 +55,8 @@ def test_what_the_host_takes_without_saying_so_counts():
     with lab.Taken() as calm:
         time.sleep(1.0)
     with lab.Taken() as taken:
-        time.sleep(0.5)
+        if not taken.watched:
+            pytest.skip("real-time priority is refused here")
         for sleeper in taken._sleepers:
             sleeper.send_signal(signal.SIGSTOP)
         time.sleep(0.5)
