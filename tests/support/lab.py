@@ -212,7 +212,8 @@ class Taken:
             )
             for cpu in (FAST, SLOW)
         ]
-        self.watched = all([sleeper.stdout.readline() for sleeper in self._sleepers])
+        began = [sleeper.stdout.readline() for sleeper in self._sleepers]
+        self.watched = all(began)
         return self
 
     def __exit__(self, *_: object) -> None:
