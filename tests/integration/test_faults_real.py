@@ -161,6 +161,7 @@ def test_a_stopped_libvirtd(guests, agent, record_property):
         end = time.monotonic() + AWAY_S
         meddle(guest)
         until(lambda: limited(guest, 0.5), PATIENCE_S, "the repair")
+        until(lambda: agent.metric("amp_hypervisor_up") == 0, PATIENCE_S, "what schedulers hear")
         while time.monotonic() < end:
             agent.next_cycle()
             assert limited(guest, 0.5)

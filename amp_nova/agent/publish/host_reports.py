@@ -173,11 +173,6 @@ class Publisher:
         if before is None or before[1:] != self._offered[1:]:
             self._wake.set()
 
-    def mark_unhealthy(self) -> None:
-        """Report the last cycle again, marked as one whose hypervisor no longer answers."""
-        if self._offered is not None:
-            self.offer(*self._offered[:2], healthy=False)
-
     def _request(self) -> None:
         self._requested = True
         self._wake.set()

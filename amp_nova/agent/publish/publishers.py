@@ -77,10 +77,9 @@ class Publishers:
         return not any(thread.hangs for thread in threads)
 
     def unavailable(self) -> None:
-        """Publish that the hypervisor does not answer, so that older data may be outdated."""
+        """Publish that the hypervisor has never answered."""
         self.exporter.agent.hypervisor_up = False
         self.exporter.changed()
-        self.outbound.mark_unhealthy()
 
     def _serve(self) -> None:
         """The work of the exporter's thread."""
@@ -117,7 +116,7 @@ class Publishers:
             sources = sorted({source for source, _ in counting} - {NOT_COUNTED})
             self._source = "+".join(sources) or None
         agent.counters = counting
-        self.outbound.publish(cycle, self._source)
+        self.outbound.publish(cycle, self._source, healthy=agent.hypervisor_up is not False)
         self.exporter.io = io
         self.exporter.update(cycle)
 
@@ -153,15 +152,21 @@ class Outbound:
 
             self._placement = placement.connect(conf)
 
-    def publish(self, cycle: Cycle, counters: str | None = None) -> None:
-        """Publish a cycle; ``counters``: what counts instructions. Does not block."""
+    def publish(
+        self, cycle: Cycle, counters: str | None = None, *, healthy: bool = True
+    ) -> None:
+        """Publish a cycle; does not block.
+
+        ``counters``: what counts instructions. ``healthy``: whether the hypervisor answers; if not,
+        the cycle is about the domains that it listed last.
+        """
         before = self._info or self._start()
         if before is None:
             return
         policy = _policy(self._conf.agent, cycle.policy)
         self._info = info = replace(before, policy=policy)
         if self._publisher is not None:
-            self._publisher.offer(cycle, info)
+            self._publisher.offer(cycle, info, healthy)
         if self._inventory is not None:
             topology = for_admission(cycle.topology, info.smt)
             capacity = bookable_refcores(topology, info.bookable_of(cycle.observation))
@@ -174,11 +179,6 @@ class Outbound:
                     unclaimed_refcores(cycle),
                 )
             )
-
-    def mark_unhealthy(self) -> None:
-        """Report that the hypervisor does not answer, so that the last report may be outdated."""
-        if self._publisher is not None:
-            self._publisher.mark_unhealthy()
 
     @property
     def threads(self) -> list[HelperThread]:

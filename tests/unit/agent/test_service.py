@@ -73,6 +73,18 @@ def test_unavailable_hypervisor_is_logged_once(setup, caplog, monkeypatch):
     assert running.publishers.exporter.agent.hypervisor_up is True
 
 
+def test_reports_say_that_the_hypervisor_no_longer_answers(setup, monkeypatch):
+    """Cycles go on with the domains it listed last, and no new instance could start there."""
+    running, healthy = Service(setup.conf()), []
+    monkeypatch.setattr(
+        running.publishers.outbound, "publish", lambda *_a, **more: healthy.append(more["healthy"])
+    )
+    for answers in (True, False, True):
+        monkeypatch.setattr(setup.node.libvirt, "available", answers)
+        assert running._try_cycle(None)
+    assert healthy == [True, False, True]
+
+
 def test_a_fault_in_the_fast_loop_is_logged_once(setup, caplog):
     """It runs dozens of times a second; a fault that persists must not fill the log."""
     running = Service(setup.conf())

@@ -120,7 +120,7 @@ def test_an_unhealthy_agent_reports_its_last_state(publisher, bus):
     """Schedulers then know that it is not up to date."""
     publisher.offer(cycle(booked()), INFO)
     healthy = bus.next()
-    publisher.mark_unhealthy()
+    publisher.offer(cycle(booked()), INFO, healthy=False)
     unhealthy = bus.next()
 
     assert healthy.healthy
