@@ -23,7 +23,7 @@ class Sensor(Protocol):
 
 
 class Actuator(Protocol):
-    """The only writer of limits, affinities and CPU weights."""
+    """The loop's only way to limits, affinities and CPU weights."""
 
     def apply(self, changes: Changes) -> Outcome:
         """Apply changes independently of each other; a vCPU that is gone is not a failure."""

@@ -1,4 +1,4 @@
-"""The record of one control cycle: metrics, status, host reports and the log read nothing else."""
+"""The record of one control cycle, which metrics, status, host reports and the log read."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

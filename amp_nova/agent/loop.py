@@ -133,7 +133,11 @@ class Loop:
             state.entitlements,
             writes,
             outcome,
-            _totals(state),
+            replace(
+                state.totals,
+                plans_rejected=state.policy.rejected,
+                drift=state.foreign.counts,
+            ),
             {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)},
             state.policy.policy.name,
         )
@@ -277,12 +281,6 @@ def _with_throttled(state: State, throttled: Throttled) -> State:
         limits=structs.replace(state.limits, counted=counted),
         totals=state.totals.with_writes(len(throttled.limits), throttled.failures.values()),
     )
-
-
-def _totals(state: State) -> Totals:
-    """The counts since the loop started."""
-    rejected, drift = state.policy.rejected, state.foreign.counts
-    return replace(state.totals, plans_rejected=rejected, drift=drift)
 
 
 def _history(state: State, key: VcpuKey, topology: Topology) -> VcpuView:

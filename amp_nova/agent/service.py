@@ -20,7 +20,7 @@ from amp_nova.agent.guarding import Guarding
 from amp_nova.agent.io_work import because
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import control_socket, release, status
-from amp_nova.agent.operator.instances import resolve
+from amp_nova.agent.operator.instance_names import resolve
 from amp_nova.agent.publish.publishers import Publishers
 from amp_nova.agent.threads import Wakeup
 from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable, Locked

@@ -151,7 +151,7 @@ def _row(instance: dict[str, Any], vcpu: dict[str, Any]) -> tuple[object, ...]:
 
 def _find(conf: Any, instance: str) -> str:
     try:
-        from amp_nova.agent.operator.instances import resolve
+        from amp_nova.agent.operator.instance_names import resolve
         from amp_nova.agent.wiring import make_sensor
     except ImportError as exc:
         raise AmpError(NO_LIBVIRT) from exc

@@ -50,15 +50,13 @@ def without_places(
     """
     if kept_free_before or slowing_siblings(topology):
         return tuple(instances)
-    return tuple([_without_places(i) if _anywhere(i) else i for i in instances])
-
-
-def _anywhere(instance: Instance) -> bool:
-    booking = instance.booking
-    return not booking.booked and booking.core_type is None and instance.excluded is None
+    return tuple(map(_without_places, instances))
 
 
 def _without_places(instance: Instance) -> Instance:
+    booking = instance.booking
+    if booking.booked or booking.core_type is not None or instance.excluded is not None:
+        return instance
     vcpus = {
         index: structs.replace(v, pcpus=v.allowed) if v.pcpus <= v.allowed else v
         for index, v in instance.vcpus.items()

@@ -1,7 +1,7 @@
 """The limit of every vCPU, and what it carries over from cycle to cycle.
 
-This is the only place that decides a quota. A vCPU's share (``control.entitlement``) is its limit
-as long as nothing is carried over. In addition:
+Quotas are decided here; between cycles, the fast loop adjusts those of Ips. A vCPU's share
+(``control.entitlement``) is its limit as long as nothing is carried over. In addition:
 
 * A vCPU may bank booked time that it does not use (``amp:burst_s``) and spend it later. CFS
   bandwidth forgets unused quota at the end of each period, so the bank is kept here. What it runs

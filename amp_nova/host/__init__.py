@@ -1,4 +1,4 @@
-"""This machine: the sensor that reads it and the writer, the only module that changes it.
+"""This machine: the sensor that reads it, and the writer that changes what vCPUs may use.
 
 Errors of libvirt and the kernel are translated here. Nothing is decided here.
 """

@@ -1,4 +1,6 @@
-"""The only module that changes the host: CPU bandwidth limits, affinities, and CPU weights.
+"""Changes the host: CPU bandwidth limits, affinities, and CPU weights of guests' vCPUs.
+
+The agent writes them nowhere else. Without an agent the guard does; ``host.io`` moves I/O threads.
 
 Every write takes the cycle lock, respects pauses, checks immediately before that the agent still
 has its lease, verifies before and after that its target is the same thread of the same process, and

@@ -158,6 +158,8 @@ class _Attempt:
         pin = functools.partial(_pinned, self._query.request, host, self._spec)
         query = self._query.turned(pin if self._spec.numa_topology else None)
         if query is None:
+            why = "no NUMA cells there suit it, or there was no time to examine them"
+            _log_refused([(host.nodename, why)], self._spec)
             return False
         fit = self._decisions.reserve(host.nodename, query)
         if fit.refused is not None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.demands import booked_by
-from amp_nova.scheduling.host_fit import Headroom, HostFit
+from amp_nova.scheduling.host_fit import HostCapacity, HostFit
 from amp_nova.scheduling.pending import PendingByUuid
 from amp_nova.scheduling.placement_score import BestEffortDemand, NewInstance
 from amp_nova.scheduling.report_order import Order
@@ -56,19 +56,19 @@ class Entry:
         return self.order.received_s >= oldest_s and self.report.healthy
 
     @functools.cached_property
-    def headroom(self) -> Headroom:
-        """The headroom of the host, beside all that is pending."""
-        return self.headroom_beside(self.pending)
+    def capacity(self) -> HostCapacity:
+        """The capacity of the host, beside all that is pending."""
+        return self.capacity_beside(self.pending)
 
-    def headroom_beside(self, pending: PendingByUuid, without: str | None = None) -> Headroom:
-        """The headroom beside these, including what one instance already has on this host."""
+    def capacity_beside(self, pending: PendingByUuid, without: str | None = None) -> HostCapacity:
+        """The capacity beside these, including what one instance already has on this host."""
         requests = {resource: each.request for resource, each in pending.items()}
-        return host_fit.headroom_of(self.report, without, requests)
+        return host_fit.capacity_of(self.report, without, requests)
 
     @functools.cached_property
     def best_effort(self) -> BestEffortDemand:
         """The best-effort demand of the host."""
-        free = {f.core_type.name: f.free_cores for f in self.headroom.free}
+        free = {f.core_type.name: f.free_cores for f in self.capacity.free}
         return placement_score.best_effort_demand(self.report, free)
 
     def counts(self, resource: str) -> bool:
@@ -138,7 +138,7 @@ class Query:
     def fit(self, entry: Entry) -> HostFit | None:
         """Whether it fits a host beside all that is pending there; ``None`` if time is up."""
         if entry.counts(self.resource):
-            return host_fit.fit(entry.headroom_beside(entry.pending, self.resource), self.request)
+            return host_fit.fit(entry.capacity_beside(entry.pending, self.resource), self.request)
         fit: HostFit | None = entry.results.get(self._key)
         for examine, most_s in ((self.quick_fit, EXAMINING_S), (self._repacked_fit, REPACKING_S)):
             if fit is None:
@@ -148,13 +148,13 @@ class Query:
     def quick_fit(self, entry: Entry) -> HostFit | None:
         """The fit if it is known or follows without packing the host anew."""
         fit: HostFit | None = entry.results.get(self._key)
-        if fit is None and (fit := self._quick_fit(entry.headroom)) is not None:
+        if fit is None and (fit := self._quick_fit(entry.capacity)) is not None:
             remember(entry.results, self._key, fit)
         return fit
 
     def _repacked_fit(self, entry: Entry) -> HostFit:
         return remember(
-            entry.results, self._key, host_fit.repacked_fit(entry.headroom, self.request)
+            entry.results, self._key, host_fit.repacked_fit(entry.capacity, self.request)
         )
 
     def may_fit(self, entry: Entry) -> bool:
@@ -162,7 +162,7 @@ class Query:
         chosen = {r: p for r, p in entry.pending.items() if p.state == "chosen"}
         if len(chosen) == len(entry.pending) or entry.counts(self.resource):
             return False
-        return host_fit.fit(entry.headroom_beside(chosen), self.request).refused is None
+        return host_fit.fit(entry.capacity_beside(chosen), self.request).refused is None
 
 
 def remember(results: dict[str, Any], key: str, result: T) -> T:

@@ -1,4 +1,4 @@
-"""What one scheduler process knows about hosts: their last reports, and its own decisions since.
+"""What one scheduler process knows about hosts: their last reports, and what workers decided since.
 
 One instance per process, shared by the filter and the weighers. A separate thread receives reports
 (``report_server``); readers use the latest ones and never wait.
@@ -204,8 +204,8 @@ class HostStates:
                 if p.state == "chosen"
                 or (p.state == "tentative" and (p.since_s <= each.since_s or r < resource))
             }
-            headroom = entry.headroom_beside(before, resource)
-            if host_fit.fit(headroom, each.request).refused is not None:
+            capacity = entry.capacity_beside(before, resource)
+            if host_fit.fit(capacity, each.request).refused is not None:
                 self._release(node, resource)
                 return False
             self._decide(node, resource, each)

@@ -57,8 +57,8 @@ from amp_nova.hardware.effective_speed import gain, speed, speed_over
 from amp_nova.policies.api import Decision, HostView, at_least, sections
 from amp_nova.policies.placing import deficit, virtual_time
 from amp_nova.policies.placing.deficit import Accounts
-from amp_nova.policies.placing.instances import InstanceView, Name, instances_of, take_turns
 from amp_nova.policies.placing.score import known_speedups, mean_known
+from amp_nova.policies.placing.whole_instances import InstanceView, Name, instances_of, take_turns
 
 UNFAIRNESS_KEPT = 0.95
 """Part of the allowed unfairness to aim at: vCPUs change places only every few seconds, which adds

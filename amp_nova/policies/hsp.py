@@ -33,8 +33,8 @@ from amp_nova.policies.placing.core_shares import (
     ranked_vcpus,
     shared_capacity,
 )
-from amp_nova.policies.placing.instances import instances_of
 from amp_nova.policies.placing.score import gains, known_speedups
+from amp_nova.policies.placing.whole_instances import instances_of
 
 TRUST = "2.2"
 

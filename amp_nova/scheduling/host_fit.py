@@ -25,7 +25,7 @@ SEARCHED_MAX = 1 << 14
 host may slow requests down."""
 
 
-class FreeCapacity(NamedTuple):
+class TypeCapacity(NamedTuple):
     """Free cores of each bookable pCPU of one calibrated core type, ascending.
 
     ``refcores``, ``ips``: what a pCPU is worth while its siblings run; 0 if nothing or unknown.
@@ -38,7 +38,7 @@ class FreeCapacity(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Headroom:
+class HostCapacity:
     """A host, and what its demands leave free, slowest core type first.
 
     ``without`` and ``pending``: as in ``demands_on``. ``complete``: every demand has a place, so
@@ -50,7 +50,7 @@ class Headroom:
     without: str | None
     pending: Mapping[str, ReportedInstance]
     left: FreeCores
-    free: tuple[FreeCapacity, ...]
+    free: tuple[TypeCapacity, ...]
     complete: bool
     refcores: float
 
@@ -63,15 +63,15 @@ class HostFit:
     refused: str | None = None
 
 
-def headroom_of(
+def capacity_of(
     report: HostReport,
     without: str | None = None,
     pending: Mapping[str, ReportedInstance] = MappingProxyType({}),
-) -> Headroom:
-    """The headroom of a host; arguments as for ``demands_on``."""
+) -> HostCapacity:
+    """The capacity of a host; arguments as for ``demands_on``."""
     topology = report.topology
     everywhere = frozenset(p.id for p in topology.pcpus)
-    capacity = sum(bookable_refcores(topology, everywhere).values())
+    bookable = sum(bookable_refcores(topology, everywhere).values())
     # Iterated twice, because a list of them would take more memory than all that is kept.
     refcores_of = (d.refcores for d in demands_on(report, without, pending))
     booked = sum(map(_least_refcores(report), refcores_of))
@@ -82,9 +82,9 @@ def headroom_of(
     if complete:
         packing = place(unplaced, topology, packing.free)
         complete = packing.complete
-    refcores = (1.0 - report.reserve_ratio) * capacity - booked
-    free = _free_capacity(report, packing.free_cores)
-    return Headroom(report, without, pending, packing.free, free, complete, refcores)
+    refcores = (1.0 - report.reserve_ratio) * bookable - booked
+    free = _of_each_type(report, packing.free_cores)
+    return HostCapacity(report, without, pending, packing.free, free, complete, refcores)
 
 
 def _least_refcores(report: HostReport) -> Callable[[float], float]:
@@ -94,10 +94,10 @@ def _least_refcores(report: HostReport) -> Callable[[float], float]:
     return lambda refcores: refcores if refcores <= shared else usable * refcores
 
 
-def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple[FreeCapacity, ...]:
+def _of_each_type(report: HostReport, free_cores: Mapping[int, float]) -> tuple[TypeCapacity, ...]:
     topology = report.topology
     return tuple(
-        FreeCapacity(
+        TypeCapacity(
             t,
             tuple(sorted(free_cores[p] for p in topology.pcpus_of(t.name) & report.bookable)),
             t.coefficient * kept,
@@ -109,18 +109,18 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
     )
 
 
-def quick_fit(headroom: Headroom, request: ReportedInstance) -> HostFit | None:
+def quick_fit(capacity: HostCapacity, request: ReportedInstance) -> HostFit | None:
     """The fit if it needs no repacking: the request fits beside the other demands, or not at all.
 
     ``None`` if the host has to be packed anew to find out.
     """
-    report, type_name = headroom.report, request.core_type
+    report, type_name = capacity.report, request.core_type
     if not request.vcpus:
         exists = any(t.name == type_name for t in report.topology.core_types)
         return HostFit() if exists else HostFit(refused=f"it has no core type '{type_name}'")
-    if not headroom.free:
+    if not capacity.free:
         return HostFit(refused="its core types have no coefficients: calibrate the host")
-    types = [f.core_type for f in headroom.free if type_name in (None, f.core_type.name)]
+    types = [f.core_type for f in capacity.free if type_name in (None, f.core_type.name)]
     if not types:
         return HostFit(refused=f"it has no core type '{type_name}' that is calibrated")
     demands = demands_of(request, report)
@@ -130,17 +130,17 @@ def quick_fit(headroom: Headroom, request: ReportedInstance) -> HostFit | None:
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):
         return HostFit(refused=f"a vCPU of {demands[0].amount} is more than any core gives")
     least = sum(map(_least_refcores(report), (d.refcores for d in demands)))
-    if least > headroom.refcores + TOLERANCE * len(demands):
-        requested, free = sum_refcores(demands), max(0.0, headroom.refcores)
+    if least > capacity.refcores + TOLERANCE * len(demands):
+        requested, free = sum_refcores(demands), max(0.0, capacity.refcores)
         return HostFit(refused=f"{requested:g} reference cores requested, {free:.3f} free")
-    if headroom.complete:
-        packing = place(demands, report.topology, headroom.left)
+    if capacity.complete:
+        packing = place(demands, report.topology, capacity.left)
         if packing.complete:
             return _on(report, [packing.placed[d.key] for d in demands])
     return None
 
 
-def quick_fit_of(request: ReportedInstance) -> Callable[[Headroom], HostFit | None]:
+def quick_fit_of(request: ReportedInstance) -> Callable[[HostCapacity], HostFit | None]:
     """``quick_fit`` for one request and many hosts.
 
     If all of its n vCPUs book the same amount, they fit if n pCPUs can hold one each. As free
@@ -148,35 +148,35 @@ def quick_fit_of(request: ReportedInstance) -> Callable[[Headroom], HostFit | No
     """
     count, booked = len(request.vcpus), {(v.refcores, v.ips) for v in request.vcpus}
     if len(booked) != 1 or any(v.cpus_allowed_list for v in request.vcpus):
-        return lambda headroom: quick_fit(headroom, request)
+        return lambda capacity: quick_fit(capacity, request)
     ((refcores, ips),) = booked
     amount, type_name = refcores or ips or 0.0, request.core_type
     fits: dict[str, HostFit] = {}
 
-    def answer(headroom: Headroom) -> HostFit | None:
-        for core_type, free, in_refcores, in_ips in headroom.free if headroom.complete else ():
+    def answer(capacity: HostCapacity) -> HostFit | None:
+        for core_type, free, in_refcores, in_ips in capacity.free if capacity.complete else ():
             worth = in_refcores if ips is None else in_ips
             if not free or not worth or type_name not in (None, core_type.name):
                 continue
             enough = amount / worth - TOLERANCE
             if free[-1] < enough <= 1.0 and core_type.smt_busy_factor is None:
-                enough = min(enough, 1.0 - headroom.report.reserve_ratio - TOLERANCE)
+                enough = min(enough, 1.0 - capacity.report.reserve_ratio - TOLERANCE)
             if free[-1] < enough and core_type.smt_busy_factor is None:
                 continue  # none of them has a place here
             if len(free) < count or free[-count] < enough:
                 break
             name = core_type.name
             return fits.get(name) or fits.setdefault(name, HostFit((name,) * count))
-        return quick_fit(headroom, request)
+        return quick_fit(capacity, request)
 
     return answer
 
 
-def repacked_fit(headroom: Headroom, request: ReportedInstance) -> HostFit:
+def repacked_fit(capacity: HostCapacity, request: ReportedInstance) -> HostFit:
     """The fit if the agent may move vCPUs to other pCPUs and core types; refuses huge hosts."""
-    report = headroom.report
+    report = capacity.report
     demands = demands_of(request, report)
-    present = list(demands_on(report, headroom.without, headroom.pending))
+    present = list(demands_on(report, capacity.without, capacity.pending))
     if (len(present) + len(demands)) * len(report.topology.pcpus) > SEARCHED_MAX:
         return HostFit(
             refused="its free capacity is fragmented, and it is too large to be repacked"
@@ -185,7 +185,7 @@ def repacked_fit(headroom: Headroom, request: ReportedInstance) -> HostFit:
     if not packing.complete:
         reasons = [packing.unplaced[d.key] for d in demands if d.key in packing.unplaced]
         why = "; ".join(dict.fromkeys(reasons)) or "it is over-booked"
-        if headroom.complete and not reasons:
+        if capacity.complete and not reasons:
             why = f"{sum_refcores(demands):g} reference cores are free only in fragments"
         return HostFit(refused=why)
     return _on(report, [packing.placed[d.key] for d in demands])
@@ -196,6 +196,6 @@ def _on(report: HostReport, pcpus: Sequence[int]) -> HostFit:
     return HostFit(tuple(t.name for t in types if t is not None))
 
 
-def fit(headroom: Headroom, request: ReportedInstance) -> HostFit:
+def fit(capacity: HostCapacity, request: ReportedInstance) -> HostFit:
     """Whether a request fits a host."""
-    return quick_fit(headroom, request) or repacked_fit(headroom, request)
+    return quick_fit(capacity, request) or repacked_fit(capacity, request)

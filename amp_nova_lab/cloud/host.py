@@ -11,7 +11,7 @@ from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.demands import demands_of
-from amp_nova.scheduling.host_fit import Headroom, HostFit
+from amp_nova.scheduling.host_fit import HostCapacity, HostFit
 from amp_nova.scheduling.placement_score import BestEffortDemand, PlacementScore
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
@@ -44,21 +44,21 @@ class CloudHost:
         self.scores: dict[str, PlacementScore] = {}
         """Results by flavor name, like ``fits``; both are discarded at every change."""
         self._instances: dict[str, ReportedInstance] = {}
-        self._headroom: Headroom | None = None
+        self._capacity: HostCapacity | None = None
         self._demand: BestEffortDemand | None = None
 
     @property
-    def headroom(self) -> Headroom:
-        """The headroom that bookings leave."""
-        if self._headroom is None:
-            self._headroom = host_fit.headroom_of(self.report)
-        return self._headroom
+    def capacity(self) -> HostCapacity:
+        """The capacity that bookings leave."""
+        if self._capacity is None:
+            self._capacity = host_fit.capacity_of(self.report)
+        return self._capacity
 
     @property
     def demand(self) -> BestEffortDemand:
-        """The best-effort demand that shares this headroom."""
+        """The best-effort demand that shares this capacity."""
         if self._demand is None:
-            free = {f.core_type.name: f.free_cores for f in self.headroom.free}
+            free = {f.core_type.name: f.free_cores for f in self.capacity.free}
             self._demand = placement_score.best_effort_demand(self.report, free)
         return self._demand
 
@@ -108,7 +108,7 @@ class CloudHost:
             self._pack()
         self.report = replace(self.report, instances=tuple(self._instances.values()))
         self.fits, self.scores = {}, {}
-        self._headroom = self._demand = None
+        self._capacity = self._demand = None
 
     def _pack(self) -> None:
         """Pack all bookings as the agent does, which keeps vCPUs where they are if it can."""

@@ -162,8 +162,8 @@ class _Query:
             return True
         name = self._flavor.name
         if name not in host.fits:
-            fit = self._quick_fit(host.headroom)
-            host.fits[name] = fit or host_fit.repacked_fit(host.headroom, self._request)
+            fit = self._quick_fit(host.capacity)
+            host.fits[name] = fit or host_fit.repacked_fit(host.capacity, self._request)
         return host.fits[name].refused is None
 
     def score(self, host: CloudHost) -> PlacementScore:

@@ -30,8 +30,8 @@ from amp_nova.model.topology import CoreType
 from amp_nova.policies.api import Decision, HostView, VcpuView, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.deficit import Accounts
-from amp_nova.policies.placing.instances import instances_of
 from amp_nova.policies.placing.score import known_speedups, mean_known
+from amp_nova.policies.placing.whole_instances import instances_of
 
 SAMPLING = "2.3"
 SAMPLE_MAX_S = 60.0

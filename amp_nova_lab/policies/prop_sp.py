@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from amp_nova.policies.api import Decision, HostView, VcpuView, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import evenly, shared_capacity
-from amp_nova.policies.placing.instances import instances_of
 from amp_nova.policies.placing.score import known_speedups, mean_known
+from amp_nova.policies.placing.whole_instances import instances_of
 
 TRUST = "2.2"
 

@@ -190,7 +190,7 @@ def places(url, nodes, boots, workers, with_claims):
 
 def fits_beside(report, sent, wanted):
     """Whether a request fits an empty host beside these."""
-    return not host_fit.fit(host_fit.headroom_of(report, pending=sent), wanted).refused
+    return not host_fit.fit(host_fit.capacity_of(report, pending=sent), wanted).refused
 
 
 @pytest.mark.parametrize("with_claims", [False, True][: 1 + (BOOTS > 100)])

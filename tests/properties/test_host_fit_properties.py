@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.hardware.effective_speed import SMT_MODES, for_admission
 from amp_nova.scheduling.demands import request_of
-from amp_nova.scheduling.host_fit import fit, headroom_of, quick_fit, quick_fit_of
+from amp_nova.scheduling.host_fit import capacity_of, fit, quick_fit, quick_fit_of
 from amp_nova.wire.encoding import decode, encode
 from tests.support import packing_hosts
 from tests.support.hosts import smt_host, topology
@@ -67,10 +67,10 @@ def test_the_filter_passes_a_host_if_and_only_if_the_agent_can_pack_it(host, eve
                 agent.cycle()
             continue
         vcpus, specs = event
-        headroom = headroom_of(decode(encode(agent.report())))
+        capacity = capacity_of(decode(encode(agent.report())))
         request = request_of(parse(specs, vcpus))
-        found = fit(headroom, request)
-        assert quick_fit_of(request)(headroom) == quick_fit(headroom, request)
+        found = fit(capacity, request)
+        assert quick_fit_of(request)(capacity) == quick_fit(capacity, request)
         after = copy.deepcopy(agent)
         name = str(uuid.uuid5(uuid.NAMESPACE_DNS, str(number)))  # in no order
         after.add(name, specs, vcpus)

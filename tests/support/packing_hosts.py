@@ -29,7 +29,7 @@ from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuR
 from amp_nova.profiling.counter_windows import CounterProfile
 from amp_nova.profiling.profiles import ProfileEntry, Profiles
 from amp_nova.scheduling.demands import request_of
-from amp_nova.scheduling.host_fit import fit, headroom_of
+from amp_nova.scheduling.host_fit import capacity_of, fit
 from amp_nova.wire.host_report import Origin
 from tests.support.host_reports import NOW_S
 from tests.support.hosts import smt_host, topology
@@ -147,7 +147,7 @@ def admitted(chance, host, most):
         request, text = request_of(parse(specs, vcpus)), cpulist.show(allowed)
         there = tuple(structs.replace(v, cpus_allowed_list=text) for v in request.vcpus)
         request = structs.replace(request, vcpus=there)
-        if fit(headroom_of(report, pending=pending), request).refused is None:
+        if fit(capacity_of(report, pending=pending), request).refused is None:
             name = str(uuid.UUID(int=chance.getrandbits(128)))
             pending[name], guests[name] = request, (specs, vcpus, allowed)
     return guests

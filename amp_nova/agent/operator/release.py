@@ -11,7 +11,7 @@ from typing import Protocol
 
 from oslo_config import cfg
 
-from amp_nova.agent.operator.instances import resolve
+from amp_nova.agent.operator.instance_names import resolve
 from amp_nova.exceptions import AmpError
 from amp_nova.guard import locks, record
 from amp_nova.guard.pauses import Pauses

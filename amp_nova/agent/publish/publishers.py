@@ -152,9 +152,7 @@ class Outbound:
 
             self._placement = placement.connect(conf)
 
-    def publish(
-        self, cycle: Cycle, counters: str | None = None, *, healthy: bool = True
-    ) -> None:
+    def publish(self, cycle: Cycle, counters: str | None = None, *, healthy: bool = True) -> None:
         """Publish a cycle; does not block.
 
         ``counters``: what counts instructions. ``healthy``: whether the hypervisor answers; if not,

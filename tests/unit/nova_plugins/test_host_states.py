@@ -206,7 +206,7 @@ class TestDecisions:
     """Between a decision and the agent's next report."""
 
     def fits(self, states, requested, node="host1"):
-        return fit(states.entry(node).headroom, requested).refused is None
+        return fit(states.entry(node).capacity, requested).refused is None
 
     @pytest.mark.parametrize(
         ("nova", "counts"),

@@ -9,7 +9,7 @@ from amp_nova.plugins import load_policy
 from amp_nova.policies.acfs import AcfsMemory
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing.deficit import DeficitAccount
-from amp_nova.policies.placing.instances import InstanceView, take_turns
+from amp_nova.policies.placing.whole_instances import InstanceView, take_turns
 from amp_nova_lab.run import run
 from tests.unit.lab.builders import guest, scenario, topology
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.scheduling.host_fit import fit, headroom_of
+from amp_nova.scheduling.host_fit import capacity_of, fit
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu
 from tests.support import hosts
 from tests.support.host_reports import host_report, instance, request
@@ -21,8 +21,8 @@ CALIBRATED = Topology(
 
 def answer(requested, *instances, without=None, pending=None, **fields):
     """The core types an instance gets on the default host, or why it is refused."""
-    headroom = headroom_of(host_report(*instances, **fields), without, pending or {})
-    found = fit(headroom, requested)
+    capacity = capacity_of(host_report(*instances, **fields), without, pending or {})
+    found = fit(capacity, requested)
     return found.refused or found.core_types
 
 
@@ -111,7 +111,7 @@ def test_a_vcpu_on_an_offline_pcpu_needs_another_place_first():
     present = instance("a", (1.0, 1))
     report = host_report(present, topology=hosts.topology(offline=(1,)))
 
-    assert fit(headroom_of(report), request(pref_core=1)).core_types == ("fast",)
+    assert fit(capacity_of(report), request(pref_core=1)).core_types == ("fast",)
 
 
 def pinned(refcores, pcpus, vcpus=1):
@@ -125,21 +125,21 @@ def test_a_pinned_guest_fits_its_own_pcpus_only():
     """Whatever is free elsewhere, as for NUMA cells; the agent moves one that is not pinned."""
     report = host_report(instance("a", (0.6, 0), allowed={0}))
 
-    assert fit(headroom_of(report), pinned(0.4, "0")).core_types == ("slow",)
-    assert fit(headroom_of(report), pinned(0.6, "0")).refused is not None
-    assert fit(headroom_of(report), pinned(0.6, "1")).core_types == ("slow",)
-    assert fit(headroom_of(report), pinned(0.6, "1-2", vcpus=2)).core_types == ("slow", "fast")
-    assert fit(headroom_of(report), pinned(2, "0-1")).refused is not None
+    assert fit(capacity_of(report), pinned(0.4, "0")).core_types == ("slow",)
+    assert fit(capacity_of(report), pinned(0.6, "0")).refused is not None
+    assert fit(capacity_of(report), pinned(0.6, "1")).core_types == ("slow",)
+    assert fit(capacity_of(report), pinned(0.6, "1-2", vcpus=2)).core_types == ("slow", "fast")
+    assert fit(capacity_of(report), pinned(2, "0-1")).refused is not None
     movable = host_report(instance("a", (0.6, 0)))
-    assert fit(headroom_of(movable), pinned(0.6, "0")).core_types == ("slow",)
+    assert fit(capacity_of(movable), pinned(0.6, "0")).core_types == ("slow",)
 
 
 def test_a_pending_pinned_guest_counts_where_it_will_be():
     """Not on the fullest pCPU of the host."""
     report = host_report(instance("a", (0.3, 0)))
-    headroom = headroom_of(report, pending={"b": pinned(0.6, "1")})
+    capacity = capacity_of(report, pending={"b": pinned(0.6, "1")})
 
-    assert headroom.complete
-    assert fit(headroom, pinned(0.6, "1")).refused is not None
-    assert fit(headroom, pinned(0.4, "1")).core_types == ("slow",)
-    assert not headroom_of(report, pending={"b": pinned(0.6, "1"), "c": pinned(0.6, "1")}).complete
+    assert capacity.complete
+    assert fit(capacity, pinned(0.6, "1")).refused is not None
+    assert fit(capacity, pinned(0.4, "1")).core_types == ("slow",)
+    assert not capacity_of(report, pending={"b": pinned(0.6, "1"), "c": pinned(0.6, "1")}).complete

@@ -14,7 +14,7 @@ from amp_nova.policies.placing.core_shares import (
     ranked_instances,
 )
 from amp_nova.profiling import speedup as speedups
-from amp_nova.scheduling.host_fit import headroom_of
+from amp_nova.scheduling.host_fit import capacity_of
 from amp_nova.scheduling.placement_score import NewInstance, best_effort_demand, score
 from amp_nova.scheduling.sensitivity import (
     SENSITIVITY_MAX,
@@ -45,7 +45,7 @@ def best_effort(resource, speedup=None, vcpus=1, allowed=frozenset({0, 1}), **fi
 def demand_of(*instances, topology=ONE_EACH, policy="amp-vm"):
     """The best-effort demand of a host with these instances."""
     report = host_report(*instances, topology=topology, policy=policy)
-    free = {f.core_type.name: f.free_cores for f in headroom_of(report).free}
+    free = {f.core_type.name: f.free_cores for f in capacity_of(report).free}
     return best_effort_demand(report, free)
 
 

@@ -153,7 +153,7 @@ def refused(loop):
     """Why a scheduler that has this host's report refuses one more vCPU on a slow core."""
     report = decode(encode(host_report(loop.cycle(), INFO, Origin("host1", "run", 1, 0.0, 0.0))))
     request = demands.request_of(parse(WHOLE_SLOW, 1))
-    return host_fit.fit(host_fit.headroom_of(report), request).refused
+    return host_fit.fit(host_fit.capacity_of(report), request).refused
 
 
 def test_a_stopped_instance_is_reported_with_its_booking_and_without_a_place():
@@ -172,7 +172,7 @@ def test_a_stopped_instance_is_reported_with_its_booking_and_without_a_place():
     assert found.resource == "booked"
     assert [(v.index, v.refcores, v.pcpu) for v in found.vcpus] == [(0, 0.5, None)]
     assert found.vcpus[0].cpus_allowed_list == "0-2"
-    assert host_fit.headroom_of(report).refcores == 3.5
+    assert host_fit.capacity_of(report).refcores == 3.5
 
 
 def test_that_an_instance_stopped_or_was_deleted_is_reported_at_once(publisher, bus):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.agent.operator.instances import resolve
+from amp_nova.agent.operator.instance_names import resolve
 from amp_nova.exceptions import AmpError
 
 GONE = "71a28349-0d3e-4a6f-8a3c-2f4f3a9f6a10"
