@@ -15,8 +15,8 @@ from amp_nova.accounting.delivery import (
 from amp_nova.accounting.speed_loss import siblings_busy
 from amp_nova.accounting.would_throttle import WouldLimit
 from amp_nova.control.entitlement import Entitlement
-from amp_nova.control.limit import Delivery
 from amp_nova.model.allocation import Allocations, Positions
+from amp_nova.model.delivered import Delivery
 from amp_nova.model.observation import (
     DomainReading,
     Observation,

@@ -11,8 +11,8 @@ from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
 from amp_nova.accounting.speed_loss import NOTHING, Losses, losses
 from amp_nova.accounting.would_throttle import WouldLimit, throttled_s
-from amp_nova.control.limit import NOTHING_DELIVERED, Delivery
 from amp_nova.flavor.extra_specs import VcpuBooking
+from amp_nova.model.delivered import NOTHING_DELIVERED, Delivery
 from amp_nova.model.observation import Usage
 from amp_nova.model.topology import CoreType
 

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from amp_nova.control.context import Context, Home, Packed, Share, Terms
 from amp_nova.control.entitlement import Entitlement
 from amp_nova.control.ips_controller import OVERDRAFT_S
-from amp_nova.control.limit import Carried, Delivery, Limits, adopt, carry, decide, steady
+from amp_nova.control.limit import Carried, Limits, adopt, carry, decide, steady
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Allocation
 from amp_nova.model.bandwidth import Bandwidth, bandwidth
+from amp_nova.model.delivered import Delivery
 from amp_nova.model.topology import CoreType, Topology
 from tests.support.hosts import limit, topology
 
