@@ -273,7 +273,7 @@ class Service:
             "status": status.status(cycle),
             "policy": cycle.policy,
             "drift": drift,
-            "observing": cycle.outcome.observing,
+            "warnings": [w.sentence for w in self.publishers.exporter.agent.warnings],
         }
 
 

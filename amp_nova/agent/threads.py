@@ -29,11 +29,17 @@ WAIT_MAX_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ThreadStatus:
-    """One helper thread. ``last_success_s``: seconds since the epoch, ``None`` before the first."""
+    """One helper thread.
+
+    ``last_success_s``: seconds since the epoch, ``None`` before the first; ``started_s``: so, too;
+    ``failure``: why it does not succeed now.
+    """
 
     name: str
     restarts: int
     last_success_s: float | None
+    started_s: float = 0.0
+    failure: str = ""
 
 
 class HelperThread:
@@ -46,12 +52,16 @@ class HelperThread:
         self._ended = threading.Event()
         self._beat_s = 0.0
         self._last_success_s: float | None = None
+        self._started_s = 0.0
+        self._failure = ""
         self._restarts = 0
 
     @property
     def status(self) -> ThreadStatus:
-        """Its name, restarts and last success."""
-        return ThreadStatus(self.name, self._restarts, self._last_success_s)
+        """Its name, restarts, last success and present failure."""
+        return ThreadStatus(
+            self.name, self._restarts, self._last_success_s, self._started_s, self._failure
+        )
 
     @property
     def hangs(self) -> bool:
@@ -61,6 +71,7 @@ class HelperThread:
     def start(self) -> None:
         """Start the thread."""
         self.beat()
+        self._started_s = time.time()
         self._thread.start()
 
     def stop(self) -> None:
@@ -95,13 +106,14 @@ class HelperThread:
                 attempt()
             except Exception as exc:  # noqa: BLE001 - whatever fails, it is retried
                 failure = exc
+            self._failure = "" if failure is None else _one_line(failure)
             if failure is None:
                 if failures:
                     LOG.info("succeeded after %d attempts", failures + 1)
                 return True
             # Not while it is handled, when oslo.log would add it to each line.
             if not failures:
-                LOG.error("%s: %s; retrying until it succeeds", failing, _one_line(failure))
+                LOG.error("%s: %s; retrying until it succeeds", failing, self._failure)
             failures += 1
             LOG.debug("attempt %d failed", failures, exc_info=failure)
             self.pause(_back_off_s(failures))

@@ -116,7 +116,7 @@ def _status(state_path: Path) -> Answer:
     """A row for each vCPU; ``AnswerIsNo`` if no agent responds."""
     reply = _answer(state_path, {"command": "status"})
     instances = reply["status"]
-    below = ["bookings are only observed: [agent] mode = observe"] if reply.get("observing") else []
+    below = list(reply.get("warnings", ()))
     rows: list[tuple[object, ...]] = []
     for instance in instances:
         rows += [_row(instance, vcpu) for vcpu in instance["vcpus"]]

@@ -14,6 +14,7 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from amp_nova import conf as options
+from amp_nova.agent.publish.host_warnings import NO_REPORTS
 from amp_nova.cmd.arguments import nearest
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.host.libvirt.domain_xml import SPECS_SINCE
@@ -86,6 +87,12 @@ class Checks(upgradecheck.UpgradeCommands):
             return Result(Code.WARNING, "; ".join(topology.warnings))
         return Result(Code.SUCCESS)
 
+    def check_reports(self) -> Result:
+        """Schedulers hear of this host."""
+        if self._service is not None and not self._service.publishers.reports:
+            return Result(Code.WARNING, NO_REPORTS)
+        return Result(Code.SUCCESS)
+
     def check_nova(self) -> Result:
         """The Nova that is installed beside amp-nova, if any, is one that it works with."""
         try:
@@ -112,6 +119,7 @@ class Checks(upgradecheck.UpgradeCommands):
         ("Configuration names", check_names),
         ("Core types and calibration", check_machine),
         ("A cycle of the agent", check_cycle),
+        ("Reports to schedulers", check_reports),
         ("Nova", check_nova),
     )
 

@@ -158,6 +158,7 @@ FUNCTION_LINES_MAX = 40
 ATTRIBUTES_MAX = 10
 PARAMETERS_MAX = 5
 LARGE = {
+    "agent/publish/host_info.py AgentStatus": "what the agent knows of itself, one for one",
     "agent/service.py Service": "the parts of the agent, one for one",
     "control/entitlement.py Entitlement": "all that is in force for a vCPU, and why",
     "hardware/calibration.py Provenance": "the fields of the calibration file, one for one",

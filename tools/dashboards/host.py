@@ -171,10 +171,10 @@ AGENT = (
         "name",
     ),
     Panel(
-        "Warnings about the topology",
-        "'amp-nova topology' prints the warnings.",
+        "Warnings about the host",
+        "'amp-nova status' on the host prints the warnings.",
         COUNT,
-        (Query(f"amp_topology_warnings{{{ON}}}", "warnings"),),
+        (Query(f"sum(amp_host_warnings{{{ON}}}) or vector(0)", "warnings"),),
         "stat",
         steps=at_most(1, 1000),
     ),

@@ -104,6 +104,7 @@ class Exporter:
             self.agent.last_success_s,
             self.agent.hypervisor_up,
             self.admits,
+            tuple(warning.sentence for warning in self.agent.warnings),
         )
         return Page(page.render(view).encode(), "text/html; charset=utf-8")
 

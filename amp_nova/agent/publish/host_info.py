@@ -15,6 +15,7 @@ from amp_nova.admission.free_cores import FreeCores, Option
 from amp_nova.admission.packing import least_refcores
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.guarding import LeaseStatus
+from amp_nova.agent.publish.host_warnings import HostWarning
 from amp_nova.agent.threads import ThreadStatus
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking, examine
@@ -88,6 +89,7 @@ class AgentStatus:
     stages: Mapping[str, Distribution] = field(default_factory=dict)
     threads: tuple[ThreadStatus, ...] = ()
     lease: LeaseStatus | None = None
+    warnings: tuple[HostWarning, ...] = ()
 
 
 def shared_pcpus(text: str | None) -> frozenset[int] | None:

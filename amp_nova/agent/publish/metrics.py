@@ -9,6 +9,7 @@ sample) if the value is unknown. The section adds the labels that name the recor
 Families are built at every scrape, so a series ends when its instance does.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -102,8 +103,9 @@ AGENT: tuple[Row[AgentStatus], ...] = (
     Row("counter", "amp_thread_restarts_total", "Restarts of a helper thread that ended.",
         lambda a: {t.name: t.restarts for t in a.threads}, ("thread",)),
     Row("gauge", "amp_thread_last_success_timestamp_seconds",
-        "When a helper thread last did its work: sent a report, updated Placement, served.",
-        lambda a: {t.name: t.last_success_s for t in a.threads if t.last_success_s is not None},
+        "When a helper thread last did its work, or started: reports, Placement, this page.",
+        # Its start, so that one that never succeeds is noticed.
+        lambda a: {t.name: t.last_success_s or t.started_s for t in a.threads},
         ("thread",)),
     Row("gauge", "amp_lease_remaining_seconds",
         "Seconds left of the lease when the last completed cycle renewed it.",
@@ -113,14 +115,15 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         lambda a: a.lease.expirations if a.lease else None),
     Row("gauge", "amp_guard_up", "Whether a guard is running, which acts if the lease expires.",
         lambda a: a.lease.guarded if a.lease else None),
+    Row("gauge", "amp_host_warnings",
+        "What an operator has to know about the whole host, also in 'amp-nova status' and the log.",
+        lambda a: Counter(w.about for w in a.warnings), ("about",)),
     Row("summary", "amp_cycle_duration_seconds", "Duration of control cycles by stage.",
         lambda a: a.stages, ("stage",)),
 )
 CYCLE: tuple[Row[Cycle], ...] = (
     Row("info", "amp_policy_info", "The policy that places best effort.",
         lambda r: {r.policy: 1}, ("policy",)),
-    Row("gauge", "amp_topology_warnings", "Warnings of 'amp-nova topology', also in the log.",
-        lambda r: len(r.topology.warnings)),
     Row("gauge", "amp_core_type_coefficient_ratio", "Speed of a core type over the reference core.",
         lambda r: {(t.name, _source(t.coefficient_source or r.topology.source)): t.coefficient
                    for t in r.topology.core_types if t.coefficient is not None},

@@ -39,7 +39,8 @@ WORDS = {
 class View:
     """What the page shows, at ``now_s`` in seconds since the epoch.
 
-    ``cycle`` is ``None`` until one has succeeded; ``admits``: what may be booked on this host.
+    ``cycle`` is ``None`` until one has succeeded; ``admits``: what may be booked on this host;
+    ``warnings``: about the whole host, without a full stop.
     """
 
     host: str
@@ -50,6 +51,7 @@ class View:
     last_success_s: float | None = None
     hypervisor_up: bool | None = None
     admits: HostInfo | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,9 +151,9 @@ def clock(time_s: float) -> str:
 
 
 def _banner(view: View, instances: Sequence[InstanceRow]) -> str:
-    """The verdict; then which instances are short and why."""
+    """The verdict; then which instances are short and why, and what is wrong with the host."""
     short = [i for i in instances if i.complaints]
-    booked, more = sum(i.is_booked for i in instances), ""
+    booked, more, css, sign = sum(i.is_booked for i in instances), "", "bad", "✗"
     if view.cycle is None or view.last_success_s is None:
         verdict = "No control cycle has succeeded yet; the agent's log says why."
     elif view.hypervisor_up is False:
@@ -159,7 +161,7 @@ def _banner(view: View, instances: Sequence[InstanceRow]) -> str:
     elif view.now_s - view.last_success_s > STALE_S:
         verdict = f"The last control cycle succeeded at {clock(view.last_success_s)}."
     elif view.cycle.outcome.observing:
-        verdict = "Bookings are only observed: [agent] mode = observe."
+        verdict = "No booking is enforced."
     elif short:
         verdict = f"Bookings of {len(short)} of {booked} instances are not kept."
         for i in short[:NAMED_MAX]:
@@ -168,8 +170,10 @@ def _banner(view: View, instances: Sequence[InstanceRow]) -> str:
         more += f"<li>and {len(short) - NAMED_MAX} more</li>" if len(short) > NAMED_MAX else ""
     else:
         verdict = "All bookings are kept." if booked else "There is no booking on this host."
-        return f'<div class="banner good"><b>✓ {verdict}</b></div>'
-    return f'<div class="banner bad"><b>✗ {verdict}</b><ul>{more}</ul></div>'
+        css, sign = "good", "✓"
+    more += "".join(f"<li>{escape(w[:1].upper() + w[1:])}.</li>" for w in view.warnings)
+    more = more and f"<ul>{more}</ul>"
+    return f'<div class="banner {css}"><b>{sign} {verdict}</b>{more}</div>'
 
 
 def _body(view: View, cycle: Cycle, instances: Sequence[InstanceRow]) -> str:

@@ -17,6 +17,7 @@ from amp_nova.agent.publish.host_info import (
     shared_pcpus,
     unclaimed_refcores,
 )
+from amp_nova.agent.publish.host_warnings import host_warnings
 from amp_nova.agent.publish.web_server import WebServer
 from amp_nova.agent.threads import HelperThread
 from amp_nova.exceptions import HypervisorUnavailable
@@ -50,6 +51,8 @@ class Publishers:
         instructions before there is a guest.
         """
         self._options = conf.exporter
+        self.reports = bool(conf.reports.transport_url)
+        """Whether schedulers hear of this host."""
         self._calibrated = calibrated
         self._source = source
         self._topology: Topology | None = None
@@ -104,10 +107,13 @@ class Publishers:
         ``counting``: how many vCPUs each source counts, by source and remark.
         """
         agent = self.exporter.agent
+        found = host_warnings(cycle, agent.threads, reports=self.reports)
+        for warning in found:
+            if warning not in agent.warnings and warning.about != "reports_fail":
+                LOG.warning(warning.sentence)  # its thread logs the other
+        agent.warnings = found
         if cycle.topology != self._topology:
             self._topology = cycle.topology
-            for warning in cycle.topology.warnings:
-                LOG.warning(warning)
             agent.calibration = self._calibrated(cycle.topology)
         for source, about in counting.keys() - agent.counters.keys():
             if about:

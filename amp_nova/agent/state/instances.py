@@ -22,18 +22,9 @@ def read(before: Instances, observation: Observation, *, adaptive: bool = False)
     ``adaptive``: whether own coefficients convert those whose flavor does not say.
     """
     instances = {}
-    said = {i.domain.flavor for i in before.values() if i.domain.booking_unknown}
     for reading in observation.domains:
         domain = reading.domain
         instance = before.get(domain.resource)
-        if domain.booking_unknown and domain.flavor not in said:
-            said.add(domain.flavor)
-            LOG.warning(
-                "flavor %s: this release of Nova does not tell what it books, so its servers, such "
-                "as %s, are best effort: if it books, write it into [agent] booking",
-                domain.flavor,
-                domain.name,
-            )
         if instance is None or (instance.domain is not domain and instance.domain != domain):
             instance = _read(domain, adaptive)
         instances[domain.resource] = instance

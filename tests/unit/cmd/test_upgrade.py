@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from amp_nova.agent.publish.host_warnings import NO_REPORTS
 from amp_nova.cmd import upgrade
 from amp_nova.cmd.upgrade import main
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -33,12 +34,13 @@ def check(tmp_path, monkeypatch, capsys):
     return check_
 
 
+REPORTS = "[reports]\ntransport_url = rabbit://host/"
 ALIKE = Topology((CoreType("cpu", 1.0),), (PCpu(0, "cpu"),), "cpu", "one type")
 
 
 def test_a_host_that_is_ready(check):
     """Exit status 0, no check has a complaint, and nothing is made."""
-    status, found = check("[agent]\ncycle_s = 2", ALIKE)
+    status, found = check(f"{REPORTS}\n[agent]\ncycle_s = 2", ALIKE)
 
     assert status == 0
     assert {result for result, _ in found.values()} == {0}
@@ -50,7 +52,15 @@ def test_before_the_first_calibration(check):
     assert status == 1
     assert found["Core types and calibration"][0] == 1
     assert "run 'amp-nova calibrate'" in found["Core types and calibration"][1]
-    assert check("", ALIKE)[0] == 0
+    assert check(REPORTS, ALIKE)[0] == 0
+
+
+def test_a_host_of_which_no_scheduler_hears(check):
+    """No booking would ever be placed on it, and only the schedulers' log would say why."""
+    status, found = check("", ALIKE)
+
+    assert status == 1
+    assert found["Reports to schedulers"] == (1, NO_REPORTS)
 
 
 def test_options_of_earlier_versions_are_named(check, tmp_path):
@@ -104,6 +114,7 @@ def test_what_keeps_the_agent_from_starting_stops_the_upgrade(check, tmp_path, t
 def test_a_library_that_is_not_installed_stops_the_upgrade(check, monkeypatch):
     """The agent would not start; only a host without libvirt's binding runs none."""
     monkeypatch.delitem(sys.modules, "amp_nova.agent.publish.host_reports", raising=False)
+    monkeypatch.delattr("amp_nova.agent.publish.host_reports", raising=False)
     monkeypatch.setitem(sys.modules, "oslo_messaging", None)
 
     status, found = check("[reports]\ntransport_url = rabbit://host/")

@@ -202,6 +202,13 @@ def test_trouble_of_the_agent_itself_comes_first(said, expected):
     assert expected in document(found).words
 
 
+def test_warnings_about_the_host_are_said_beside_the_verdict():
+    """Bookings may be kept while schedulers place no more of them."""
+    found = replace(of_cycle(instance(best_effort())), warnings=("schedulers hear <nothing>",))
+
+    assert "There is no booking on this host. Schedulers hear <nothing>." in document(found).words
+
+
 def test_best_effort_that_is_not_measured_has_no_figure():
     """Unknown is not nothing."""
     words = document(of_cycle(instance(best_effort()))).words

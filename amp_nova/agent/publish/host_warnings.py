@@ -1,0 +1,49 @@
+"""What keeps a host from selling or keeping bookings, in sentences: for page, status and check."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from amp_nova.agent.cycle import Cycle
+from amp_nova.agent.threads import ThreadStatus
+
+NO_REPORTS = (
+    "schedulers get no reports from this host and, by default, place no booking on it: set"
+    " [reports] transport_url"
+)
+
+
+class HostWarning(NamedTuple):
+    """``about``: the kind, as in metrics; ``sentence``: without a full stop."""
+
+    about: str
+    sentence: str
+
+
+def host_warnings(
+    cycle: Cycle, threads: Iterable[ThreadStatus], *, reports: bool
+) -> tuple[HostWarning, ...]:
+    """What an operator has to know about the whole host; ``reports``: whether any are sent."""
+    found = []
+    if cycle.outcome.observing:
+        found.append(HostWarning("observing", "bookings are only observed: [agent] mode = observe"))
+    if not reports:
+        found.append(HostWarning("no_reports", NO_REPORTS))
+    found += [
+        HostWarning("reports_fail", f"schedulers get no reports from this host: {thread.failure}")
+        for thread in threads
+        if thread.name == "reports" and thread.failure
+    ]
+    unknown = {
+        d.domain.flavor: d.domain.name
+        for d in cycle.observation.domains
+        if d.domain.booking_unknown
+    }
+    found += [
+        HostWarning(
+            "booking_unknown",
+            f"flavor {flavor}: this release of Nova does not tell what it books, so its servers,"
+            f" such as {name}, are best effort: write its keys into [agent] booking",
+        )
+        for flavor, name in sorted(unknown.items())
+    ]
+    return (*found, *(HostWarning("topology", text) for text in cycle.topology.warnings))

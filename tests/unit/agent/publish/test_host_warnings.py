@@ -1,0 +1,66 @@
+"""What an operator is told about a whole host."""
+
+from dataclasses import replace
+
+import pytest
+
+from amp_nova.agent.publish.host_warnings import NO_REPORTS, host_warnings
+from amp_nova.agent.threads import ThreadStatus
+from amp_nova.model.allocation import Outcome
+from tests.support import reports
+from tests.support.reports import best_effort, booked, instance
+
+QUIET = reports.cycle(instance(booked()))
+
+
+def said(cycle, *threads, sends=True):
+    """The kinds of warnings, each with its sentence."""
+    return [(w.about, w.sentence) for w in host_warnings(cycle, threads, reports=sends)]
+
+
+def test_nothing_about_a_host_that_is_well():
+    """Threads that succeed are no warning."""
+    assert said(QUIET, ThreadStatus("reports", 0, 1.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("cycle", "threads", "sends", "expected"),
+    [
+        (
+            replace(QUIET, outcome=Outcome(observing=True)),
+            (),
+            True,
+            ("observing", "bookings are only observed: [agent] mode = observe"),
+        ),
+        (QUIET, (), False, ("no_reports", NO_REPORTS)),
+        (
+            QUIET,
+            (ThreadStatus("reports", 0, None, failure="ACCESS_REFUSED"),),
+            True,
+            ("reports_fail", "schedulers get no reports from this host: ACCESS_REFUSED"),
+        ),
+        (
+            reports.cycle(
+                instance(booked()), of=replace(reports.topology(), warnings=("cpu3 is odd",))
+            ),
+            (),
+            True,
+            ("topology", "cpu3 is odd"),
+        ),
+    ],
+)
+def test_what_keeps_a_host_from_selling_or_keeping_bookings(cycle, threads, sends, expected):
+    """Each is one sentence of its own kind."""
+    assert said(cycle, *threads, sends=sends) == [expected]
+
+
+def test_a_flavor_whose_booking_nova_does_not_tell_is_named_once():
+    """Nova before 32.0; not for each server."""
+    old = [
+        instance(best_effort(), name=name, flavor=flavor, booking_unknown=True)
+        for name, flavor in (("a", "m1.small"), ("b", "m1.small"), ("c", "m1.large"))
+    ]
+    found = said(reports.cycle(*old, instance(best_effort(), name="new")))
+
+    assert [about for about, _ in found] == ["booking_unknown"] * 2
+    assert [text.split(":")[0] for _, text in found] == ["flavor m1.large", "flavor m1.small"]
