@@ -6,18 +6,19 @@ A vCPU that books ``b`` reference cores needs ``b / coef(type)`` of one pCPU, of
 core (``admission.free_cores``). A set of bookings fits a host if and only if it can be packed with
 no pCPU filled above 1 minus the operator's reserve. Nova's filter, the agent and the simulator all
 call ``pack``, so they agree. A vCPU that needs more than that, up to a whole pCPU, gets one without
-other bookings.
+other bookings. Where guests cannot span core types (``Topology.one_type``), all vCPUs of a guest go
+to the same one, and do not leave it.
 """
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import FreeCores, Option
@@ -209,8 +210,46 @@ def place(
     stay: bool = False,
 ) -> Packing:
     """Put vCPUs one by one beside what has been placed already; ``free`` stays as it is."""
+    ordered = sorted(demands, key=order)
+    if topology.one_type:
+        return _place_guests(ordered, topology, free)
+    return _place(ordered, topology, free, stay=stay)
+
+
+def _place_guests(demands: Iterable[Demand], topology: Topology, free: FreeCores) -> Packing:
+    """Put guests one by one onto the first core type that holds all their vCPUs.
+
+    If there is none, the fastest type gets as many of them as it holds.
+    """
+    guests: dict[object, list[Demand]] = {}
+    for demand in demands:
+        guests.setdefault(guest_of(demand.key), []).append(demand)
     made = Packing(free.copy())
-    for demand in sorted(demands, key=order):
+    for vcpus in guests.values():
+        fixed = [d.core_type for d in vcpus if d.core_type is not None][:1]
+        for name in fixed or [t.name for t in topology.core_types]:
+            there = [structs.replace(d, core_type=name) for d in vcpus]
+            tried = _place(there, topology, made.free)
+            if tried.complete:
+                break
+        made.placed.update(tried.placed)
+        made.unplaced.update(
+            {d.key: _reason(d, topology) for d in vcpus if d.key in tried.unplaced}
+        )
+        made = replace(made, free=tried.free)
+    return made
+
+
+def guest_of(key: Hashable) -> Hashable:
+    """What the keys of all demands of one guest have in common."""
+    return key[0] if isinstance(key, tuple) else key
+
+
+def _place(
+    demands: Iterable[Demand], topology: Topology, free: FreeCores, *, stay: bool = False
+) -> Packing:
+    made = Packing(free.copy())
+    for demand in demands:
         options = _options(demand, topology, stay=stay)
         found = next(_places(demand, options, made.free), None)
         if found is None:
@@ -288,6 +327,13 @@ def replay(
     return made, left
 
 
+def _settled(demand: Demand, topology: Topology) -> Demand:
+    """The demand of a vCPU that cannot leave the core type it is on."""
+    there = None if demand.packed is None else topology.type_of(demand.packed)
+    name = demand.core_type or demand.current or (there.name if there else None)
+    return structs.replace(demand, core_type=name)
+
+
 def _attempts(
     demands: Sequence[Demand], topology: Topology, empty: FreeCores, steps_max: int
 ) -> Iterator[Packing]:
@@ -302,6 +348,8 @@ def _attempts(
         yield made
         yield place(demands, topology, empty, order, stay=stay)
         items = [(d, _options(d, topology, stay=stay)) for d in sorted(demands, key=order)]
+        if topology.one_type:
+            continue
         if (packing := _search(items, topology, empty, steps_max)) is not None:
             yield packing
 
@@ -329,6 +377,8 @@ def pack(
     unplaced. The result does not depend on the order of ``demands``.
     """
     empty = free_cores.empty(topology, reserve_ratio)
+    if topology.one_type:
+        demands = [_settled(d, topology) for d in demands]
     demands = sorted(demands, key=_hardest_first)
     able = [d for d in demands if any(_places(d, _options(d, topology), empty))]
     made = _best_attempt(able, topology, empty, steps_max)

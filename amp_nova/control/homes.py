@@ -10,7 +10,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from amp_nova.admission import headroom
-from amp_nova.admission.packing import Demand, Packing, least_refcores, need_cores
+from amp_nova.admission.packing import Demand, Packing, guest_of, least_refcores, need_cores
 from amp_nova.control import own_coefficients
 from amp_nova.control.context import Context, Home, Instance, Packed, Terms
 from amp_nova.flavor.extra_specs import Booking
@@ -48,7 +48,7 @@ def without_places(
     not excluded, unless somebody else moved it out of its allowed pCPUs or siblings of whole cores
     may have to be kept free. Such a vCPU counts as being on all its allowed pCPUs.
     """
-    if kept_free_before or slowing_siblings(topology):
+    if kept_free_before or slowing_siblings(topology) or topology.one_type:
         return tuple(instances)
     return tuple(map(_without_places, instances))
 
@@ -119,6 +119,14 @@ def _pack(
         key: structs.replace(d, coefficients=own.get(key, own_coefficients.NONE))
         for key, d in demands.items()
     }
+    if topology.one_type:  # whoever found no capacity stays beside the rest of its guest
+        at = {guest_of(k): topology.type_of(pcpu) for k, pcpu in packing.placed.items()}
+        demands = {
+            key: d
+            if (there := at.get(guest_of(key))) is None
+            else structs.replace(d, core_type=there.name)
+            for key, d in demands.items()
+        }
     kept_free = frozenset(s for p in packing.whole for s in topology.siblings_of(p))
     packing = _with_headroom(instances, demands, packing, topology, terms.one_pcpu)
     return Packed(demands, packing, kept_free)
@@ -280,6 +288,34 @@ def _unbooked(instance: Instance, packing: Packing) -> Sequence[int]:
     if not any((instance.resource, index) in packing.placed for index in instance.vcpus):
         return ()
     return [i for i in instance.vcpus if instance.booking_of(i).kind == "best_effort"]
+
+
+def on_one_type(instances: Sequence[Instance], topology: Topology) -> tuple[Instance, ...]:
+    """The instances, each with a core type if it cannot span several (``Topology.one_type``).
+
+    One without a booking stays on the type it is on, or goes to the one with the fewest vCPUs per
+    pCPU. Those of a booking follow the packing, and so do its other vCPUs.
+    """
+    if not topology.one_type:
+        return tuple(instances)
+    types, vcpus = {}, dict.fromkeys((t.name for t in topology.core_types), 0)
+    for instance in instances:
+        there = {topology.only_type(v.pcpus) for v in instance.vcpus.values()} - {None}
+        now = there.pop() if len(there) == 1 else None
+        name = types[instance.resource] = instance.booking.core_type or (now.name if now else None)
+        if name in vcpus:
+            vcpus[name] += len(instance.vcpus)
+    for instance in instances:
+        if types[instance.resource] is None and not instance.booking.booked:
+            allowed = frozenset[int]().union(*(v.allowed for v in instance.vcpus.values()))
+            usable = [n for n in vcpus if allowed & topology.pcpus_of(n)]
+            if usable:
+                name = min(usable, key=lambda n: vcpus[n] / len(topology.pcpus_of(n)))
+                types[instance.resource], vcpus[name] = name, vcpus[name] + len(instance.vcpus)
+    return tuple(
+        structs.replace(i, booking=replace(i.booking, core_type=types[i.resource]))
+        for i in instances
+    )
 
 
 def parallel_places(

@@ -83,6 +83,7 @@ def classify(
         source=division.source,
         offline=tuple(sorted(c.id for c in facts.cpus if not c.online)),
         warnings=facts.warnings + division.warnings,
+        one_type=len({c.model.part for c in online if c.model.implementer is not None}) > 1,
     )
     members = {g.name: g.cpus for g in division.groups}
     return coefficients.declare(topology, members, lines)

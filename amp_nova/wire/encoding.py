@@ -62,6 +62,7 @@ class _Topology(Struct, omit_defaults=True, frozen=True):
     core_types: Annotated[tuple[_CoreType, ...], Meta(min_length=1, max_length=CORE_TYPES_MAX)]
     reference: Text = ""
     source: Text = ""
+    one_type: bool = False
 
 
 class _Group(Struct, array_like=True):
@@ -149,7 +150,7 @@ def _topology_out(topology: Topology) -> _Topology:
         )
         for t in topology.core_types
     )
-    return _Topology(core_types, topology.reference, topology.source)
+    return _Topology(core_types, topology.reference, topology.source, topology.one_type)
 
 
 def _siblings(topology: Topology, core_type: CoreType) -> tuple[str, ...]:
@@ -267,7 +268,7 @@ def _new_topology(read: _Topology) -> Topology:
     core_types = tuple(_core_type(t, pcpus[t.name], threads) for t in read.core_types)
     online = ((p, name) for name, ids in pcpus.items() for p in ids)
     cpus = (PCpu(p, name, threads.get(p, ())) for p, name in sorted(online))
-    return Topology(core_types, tuple(cpus), read.reference, read.source)
+    return Topology(core_types, tuple(cpus), read.reference, read.source, one_type=read.one_type)
 
 
 def _core_type(

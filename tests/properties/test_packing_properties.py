@@ -1,10 +1,12 @@
 """Properties of packing for all hosts and sets of bookings."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from amp_nova.admission.packing import Demand, cores, pack
 from amp_nova.model.bandwidth import PERIOD_MAX_US, QUOTA_MIN_US, bandwidth, period_us
@@ -212,3 +214,36 @@ def test_near_full_hosts_are_packed_almost_always():
             missed += not pack(wanted, host).complete
     assert found > 100
     assert missed <= found / 200
+
+
+@given(st.data())
+def test_where_guests_cannot_span_core_types_each_is_on_one(data):
+    """Arm; a guest that has been placed stays on its type, and one that is alone finds a type."""
+    host = replace(data.draw(hosts()), one_type=True)
+    everything = frozenset(p.id for p in host.pcpus)
+    guests = data.draw(st.lists(st.tuples(sizes, st.integers(1, 3)), max_size=4))
+    wanted = [
+        Demand((guest, i), amount, everything)
+        for guest, (amount, count) in enumerate(guests)
+        for i in range(count)
+    ]
+    before = pack(wanted, host)
+    newcomer = Demand(("new", 0), data.draw(sizes), everything)
+    settled = [
+        structs.replace(d, packed=at, admitted=True, current=host.type_of(at).name)
+        for d in wanted
+        if (at := before.placed.get(d.key)) is not None
+    ]
+    after = pack([*settled, newcomer], host)
+
+    for packing in (before, after):
+        types = {(k[0], host.type_of(p).name) for k, p in packing.placed.items()}
+        assert len(types) == len({guest for guest, _ in types})
+    assert all(host.type_of(after.placed[d.key]).name == d.current for d in settled)
+    for amount, count in guests[:1]:
+        alone = [d for d in wanted if d.key[0] == 0]
+        fits = any(
+            feasible([structs.replace(d, core_type=t.name) for d in alone], host)
+            for t in host.core_types
+        )
+        assert pack(alone, host).complete == fits, (amount, count)

@@ -21,7 +21,7 @@ from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.agent.state import instances
 from amp_nova.control.context import Context, Terms
 from amp_nova.control.entitlement import entitle
-from amp_nova.control.homes import pack
+from amp_nova.control.homes import on_one_type, pack
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model import cpulist
 from amp_nova.model.allocation import of_host
@@ -76,6 +76,7 @@ class PackingHost:
         read = instances.read({}, seen, adaptive=False)
         weights = dict.fromkeys(read)
         here = instances.on_host(read, of_host(seen.domains), weights, {}, self.own)
+        here = on_one_type(here, self.topology)
         packed = pack(here, self.topology, self._terms, self.packed)
         self.packed = packed.pcpus()
         self.entitlements = entitle(here, Context(self.topology, self._terms, packed))

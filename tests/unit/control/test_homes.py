@@ -1,13 +1,20 @@
 """Where vCPUs are placed: all of an instance on one core type, parallel programs together."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amp_nova.agent.loop import Loop
 from amp_nova.control import homes
 from amp_nova.flavor.extra_specs import parse
+from amp_nova.policies.acfs import AcfsPolicy
+from amp_nova.policies.none import NonePolicy
+from amp_nova_lab.host import SimHost
 from tests.support.hosts import instance, limit, reading, smt_host, topology
 from tests.unit.control.test_entitlement import domain, entitled
+from tests.unit.lab.builders import guest
 
 
 def several(count, **specs):
@@ -117,3 +124,30 @@ def test_each_vcpu_finds_a_pcpu(guests):
     together = sum(len(i.vcpus) for i in made if i.resource in found)
     assert together <= len(frozenset().union(*found.values()))
     assert all(found.values())
+
+
+@pytest.mark.parametrize("policy", [NonePolicy, AcfsPolicy])
+def test_where_guests_cannot_span_core_types_none_does(policy):
+    """Arm: booked, best effort, and of both kinds; each stays where it was put first."""
+    host = SimHost(
+        replace(topology({"slow": (4, 1.0), "fast": (4, 2.0)}), one_type=True),
+        [
+            guest("booked", vcpus=6, pref_core="0.3"),
+            guest("large", vcpus=3),
+            guest("small", vcpus=2),
+            guest("mixed", vcpus=2, pref_core__1="1.5"),
+        ],
+    )
+    loop = Loop(host, host, policy=policy())
+    first = None
+    loop.cycle()
+    for second in range(1, 13):
+        host.advance(float(second))
+        now = {
+            d.domain.resource: {host.topology.only_type(v.reading.pcpus).name for v in d.vcpus}
+            for d in loop.cycle().domains
+        }
+        first = first or now
+        assert now == first
+        assert all(len(types) == 1 for types in now.values()), now
+    assert set().union(*first.values()) == {"slow", "fast"}

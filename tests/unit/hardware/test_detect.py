@@ -469,3 +469,18 @@ def test_the_error_names_the_value(texts, reference, match):
     """One sentence with the offending value."""
     with pytest.raises(ConfigInvalid, match=match):
         classify(BARE, lines(*texts), reference)
+
+
+@pytest.mark.parametrize(
+    ("facts", "one_type"),
+    [
+        (machines.arm_big_little(), True),
+        (machines.arm_prime(), True),
+        (machine(cores(4, capacity=446, part=0xD05, implementer=0x41)), False),
+        (machines.intel_hybrid(pmus=True), False),
+        (machines.zen_dense(), False),
+    ],
+)
+def test_only_arm_guests_cannot_span_designs(facts, one_type):
+    """KVM cannot give a vCPU the registers of another design there."""
+    assert classify(facts).one_type is one_type

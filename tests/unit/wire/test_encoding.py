@@ -3,6 +3,7 @@
 import gc
 import json
 import weakref
+from dataclasses import replace
 
 import pytest
 from msgspec import structs
@@ -50,7 +51,13 @@ def changed_vcpu(position, value):
 
 
 @pytest.mark.parametrize(
-    "report", [full(), host_report(), host_report(instance("a", (0.5, 2), None))]
+    "report",
+    [
+        full(),
+        host_report(),
+        host_report(instance("a", (0.5, 2), None)),
+        host_report(topology=replace(host_report().topology, one_type=True)),
+    ],
 )
 def test_decoding_reverses_encoding(report):
     """No field is lost."""
