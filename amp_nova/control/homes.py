@@ -46,9 +46,12 @@ def without_places(
 
     Where a vCPU is now decides nothing if its instance has neither a booking nor a core type and is
     not excluded, unless somebody else moved it out of its allowed pCPUs or siblings of whole cores
-    may have to be kept free. Such a vCPU counts as being on all its allowed pCPUs.
+    may have to be kept free. Such a vCPU counts as being on all its allowed pCPUs. Where guests
+    cannot span core types, each also gets one (``on_one_type``).
     """
-    if kept_free_before or slowing_siblings(topology) or topology.one_type:
+    if topology.one_type:
+        return on_one_type(instances, topology)
+    if kept_free_before or slowing_siblings(topology):
         return tuple(instances)
     return tuple(map(_without_places, instances))
 
@@ -296,8 +299,6 @@ def on_one_type(instances: Sequence[Instance], topology: Topology) -> tuple[Inst
     One without a booking stays on the type it is on, or goes to the one with the fewest vCPUs per
     pCPU. Those of a booking follow the packing, and so do its other vCPUs.
     """
-    if not topology.one_type:
-        return tuple(instances)
     types, vcpus = {}, dict.fromkeys((t.name for t in topology.core_types), 0)
     for instance in instances:
         there = {topology.only_type(v.pcpus) for v in instance.vcpus.values()} - {None}

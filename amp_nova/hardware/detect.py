@@ -138,9 +138,13 @@ def _by_design(
         by_model[design] = (*by_model.get(design, ()), cpu)
     if None not in by_model or len(by_model) == 1:
         return by_model, []
-    silent = f"pCPUs {_ids(by_model.pop(None))} do not report their CPU model"
+    unnamed = by_model.pop(None)
+    silent = f"pCPUs {_ids(unnamed)} do not report their CPU model"
     if len(by_model) > 1:
         raise TopologyUnknown(f"{silent}, and the others are of several models; {REMEDY}")
+    packages = {c.package for cpus in by_model.values() for c in cpus}
+    if any(c.package not in packages for c in unnamed):
+        raise TopologyUnknown(f"{silent}, and they are in another package or cluster; {REMEDY}")
     return {next(iter(by_model)): online}, [f"{silent}; they are assumed to be like the others"]
 
 

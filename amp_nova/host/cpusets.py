@@ -7,11 +7,11 @@ them.
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 
 from amp_nova.host.vcpu_threads import GROUP, Cpuset, VcpuThread, of_domain
 from amp_nova.kernel import files
+from amp_nova.kernel.cgroups import Mounts
 from amp_nova.model import cpulist
 
 _EFFECTIVE = {1: ("cpuset.effective_cpus", "cpuset.cpus"), 2: ("cpuset.cpus.effective",)}
@@ -24,8 +24,7 @@ class GuestCpusets:
     That is where the groups that the present guests share may run; ``None`` if no cpuset says.
     """
 
-    def __init__(self, mounted: Mapping[str, Path]) -> None:
-        """``mounted``: as ``kernel.cgroups.mounts`` has it."""
+    def __init__(self, mounted: Mounts) -> None:
         self._mounted = mounted
         self._shared: set[tuple[str, int]] = set()
         self.usable: frozenset[int] | None = None
@@ -64,8 +63,8 @@ class GuestCpusets:
         version = 1 if "cpuset" in self._mounted else 2
         if (tree := self._mounted.get("cpuset", self._mounted.get(""))) is None:
             return []
-        slices = (tree / name for name in ("machine.slice", "machine"))
-        return [(str(next((s for s in slices if s.is_dir()), tree)), version)]
+        slices = (tree.path / name for name in ("machine.slice", "machine"))
+        return [(str(next((s for s in slices if s.is_dir()), tree.path)), version)]
 
 
 def _shared_by(cpuset: Cpuset) -> Cpuset:

@@ -9,7 +9,7 @@ from pathlib import Path
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.vcpu_threads import LINKS_EMPTY
 from amp_nova.kernel import files
-from amp_nova.kernel.cgroups import path_of
+from amp_nova.kernel.cgroups import Mounts, path_of
 from amp_nova.kernel.threads import Thread
 from amp_nova.model.cpulist import shared
 from amp_nova.profiling.io_overlap import IoThread
@@ -56,7 +56,7 @@ class _IoThread(Thread):
 class IoThreads:
     """The threads of one QEMU process; methods raise ``OSError`` once the process is gone."""
 
-    def __init__(self, root: Path, pid: int, mounted: dict[str, Path]) -> None:
+    def __init__(self, root: Path, pid: int, mounted: Mounts) -> None:
         self._proc = str(root / "proc")
         self._process = f"{self._proc}/{pid}"
         self._pid = pid

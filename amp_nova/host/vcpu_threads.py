@@ -11,7 +11,7 @@ from msgspec import structs
 from amp_nova.exceptions import CountersNever
 from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
 from amp_nova.kernel import files
-from amp_nova.kernel.cgroups import DomainGroup, VcpuGroup, limits_above, path_of
+from amp_nova.kernel.cgroups import DomainGroup, Mounts, VcpuGroup, limits_above, path_of
 from amp_nova.kernel.threads import Thread, started
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
@@ -152,7 +152,7 @@ ByIndex = dict[int, tuple[int, str, int, int, Cpuset]]
 vCPU index."""
 
 
-def find(process: str, mounted: dict[str, Path]) -> tuple[ByIndex, frozenset[int]]:
+def find(process: str, mounted: Mounts) -> tuple[ByIndex, frozenset[int]]:
     """The vCPUs of a process, and those left out; ``OSError`` if the process has ended.
 
     ``process``: its folder in ``/proc``. A vCPU is the thread in the cgroup that libvirt made for
@@ -200,7 +200,7 @@ class VcpuThreads:
         self,
         root: Path,
         pid: int,
-        mounted: dict[str, Path],
+        mounted: Mounts,
         counters: Counters,
         emulated: bool = False,
     ) -> None:
@@ -227,7 +227,7 @@ class VcpuThreads:
         if group is None:
             return ()
         mount = self._mounted["cpu" if group.version == 1 else ""]
-        return limits_above(group.path, group.version, str(mount))
+        return limits_above(group.path, group.version, str(mount.path))
 
     @property
     def pid(self) -> int:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.kernel import files
@@ -35,41 +35,72 @@ _SHARES = 1024
 """The shares of cgroup version 1 that are ``cpu_weight.DEFAULT``."""
 
 
-def mounts(root: Path) -> dict[str, Path]:
-    """Where ``cpu`` and ``cpuset`` (v1) and the unified tree (key ``""``, v2) are mounted.
+class Mount(NamedTuple):
+    """A tree of cgroups. ``root``: the group that is seen at ``path``."""
+
+    path: Path
+    root: str = "/"
+
+
+Mounts = Mapping[str, Mount]
+"""The trees of ``cpu`` and ``cpuset`` (v1), and the unified one (key ``""``, v2)."""
+
+
+def mounts(root: Path) -> Mounts:
+    """Where cgroups are mounted.
 
     The kernel separates fields by spaces and lines by line feeds, and escapes both in names, which
-    may contain any other byte.
+    may contain any other byte. Of several mounts of a tree, one that shows all of it, and is not
+    hidden below another.
     """
-    mounted: dict[str, Path] = {}
-    for line in files.text(root / "proc/self/mounts", files.PATHS).split("\n"):
-        fields = line.split(" ")
-        if len(fields) < 4:
-            continue
-        _, where, kind, options, *_ = fields
-        if kind == "cgroup2":
-            mounted.setdefault("", root / where.lstrip("/"))
-        elif kind == "cgroup":
-            for controller in {"cpu", "cpuset"} & set(options.split(",")):
-                mounted.setdefault(controller, root / where.lstrip("/"))
-    return mounted
+    found: dict[str, list[Mount]] = {}
+    for kind, options, mount in _mounts(root):
+        controllers = {"cgroup2": {""}, "cgroup": {"cpu", "cpuset"} & set(options.split(","))}
+        for controller in controllers.get(kind, ()):
+            found.setdefault(controller, []).append(mount)
+    return {
+        controller: min(several, key=lambda m: (not m.path.is_dir(), m.root != "/"))
+        for controller, several in found.items()
+    }
 
 
-def path_of(
-    cgroup_file: str, mounted: dict[str, Path], controller: str = "cpu"
-) -> tuple[str, int] | None:
+def _mounts(root: Path) -> Iterator[tuple[str, str, Mount]]:
+    """Kind, options and place of each mount (proc_pid_mountinfo(5))."""
+    try:
+        text = files.text(root / "proc/self/mountinfo", files.PATHS)
+    except FileNotFoundError:  # recordings of machines have the older list
+        for line in files.text(root / "proc/self/mounts", files.PATHS).split("\n"):
+            _, where, kind, options, *_ = [*line.split(" "), *[""] * 4]
+            yield kind, options, Mount(root / where.lstrip("/"))
+        return
+    for line in text.split("\n"):
+        place, _, rest = line.partition(" - ")
+        _, _, _, top, where, *_ = [*place.split(" "), *[""] * 5]
+        kind, _, options, *_ = [*rest.split(" "), *[""] * 3]
+        yield kind, options, Mount(root / where.lstrip("/"), top)
+
+
+def path_of(cgroup_file: str, mounted: Mounts, controller: str = "cpu") -> tuple[str, int] | None:
     """Folder and version of the cgroup in the text of a thread's ``/proc/.../cgroup`` file.
 
     ``controller``: ``cpu`` or ``cpuset``. ``None`` if the text names none that is mounted.
+    ``OSError`` if the group is outside of this process's cgroup namespace.
     """
     unified = None
     for line in cgroup_file.rstrip("\n").split("\n"):
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if path.startswith("/.."):
+            raise OSError(errno.EXDEV, "it is in another cgroup namespace: set cgroupns_mode: host")
         if controller in controllers.split(",") and controller in mounted:
-            return str(mounted[controller] / path.lstrip("/")), 1
-        if not controllers and "" in mounted:
-            unified = str(mounted[""] / path.lstrip("/"))
+            return _seen(path, mounted[controller]), 1
+        if path and not controllers and "" in mounted:
+            unified = _seen(path, mounted[""])
     return None if unified is None else (unified, 2)
+
+
+def _seen(path: str, mount: Mount) -> str:
+    """The folder of a group; a mount's root may be any group above it."""
+    return str(mount.path / path.removeprefix(mount.root.rstrip("/")).lstrip("/"))
 
 
 def limits_above(path: str, version: int, mount: str) -> tuple[tuple[str, Bandwidth], ...]:

@@ -163,6 +163,7 @@ LARGE = {
     "control/entitlement.py Entitlement": "all that is in force for a vCPU, and why",
     "hardware/calibration.py Provenance": "the fields of the calibration file, one for one",
     "host/libvirt/hypervisor.py __init__": "independent settings with defaults",
+    "model/topology.py Topology": "the machine, and what is looked up in it",
     "model/observation.py Domain": "what libvirt and Nova say of a domain, one for one",
     "nova_plugins/report_server.py ReportServer": "the parts of a worker, one for one",
     "policies/api.py VcpuView": "the published interface of policies",

@@ -198,7 +198,8 @@ def in_idle_group(root: str = "/") -> Iterator[None]:
     among the processes of the session. Raises ``CalibrationInvalid`` if that is not possible.
     """
     mounted = cgroups.mounts(Path(root))
-    tree = mounted.get("cpu") or mounted.get("") or Path(root, "sys/fs/cgroup")
+    mount = mounted.get("cpu") or mounted.get("")
+    tree = mount.path if mount else Path(root, "sys/fs/cgroup")
     group = tree / IDLE_GROUP
     try:
         try:

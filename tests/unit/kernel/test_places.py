@@ -88,4 +88,54 @@ def test_a_mount_point_with_an_odd_byte_does_not_hide_the_cgroups(tmp_path, odd)
     text = b"fuse /home/a" + odd + b"cgroup2 fuse rw 0 0\n" + V2
     (tmp_path / "proc/self/mounts").write_bytes(text)
 
-    assert cgroups.mounts(tmp_path) == {"": tmp_path / "cg"}
+    assert cgroups.mounts(tmp_path) == {"": cgroups.Mount(tmp_path / "cg")}
+
+
+def mountinfo(*lines):
+    """As the kernel has it: root, mount point, kind and controllers of each."""
+    return "\n".join(
+        f"{40 + i} 31 0:{i} {top} {where} rw,relatime shared:9 - {kind} {kind} rw,{options}"
+        for i, (top, where, kind, options) in enumerate(lines)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "found"),
+    [
+        (
+            [("/docker/0123", "/cg/cpu", "cgroup", "cpu")],
+            "2:cpu:/docker/0123/machine/g/vcpu0",
+            ("cg/cpu/machine/g/vcpu0", 1),
+        ),
+        (
+            [
+                ("/", "/hidden/cpuacct,cpu", "cgroup", "cpuacct,cpu"),
+                ("/", "/cg/cpu", "cgroup", "cpuacct,cpu"),
+            ],
+            "2:cpuacct,cpu:/machine/g/vcpu0",
+            ("cg/cpu/machine/g/vcpu0", 1),
+        ),
+        (
+            [("/system.slice", "/cg/cpu", "cgroup2", ""), ("/", "/cg", "cgroup2", "")],
+            "0::/machine.slice/g/vcpu0",
+            ("cg/machine.slice/g/vcpu0", 2),
+        ),
+        ([("/", "/cg", "cgroup2", "")], "", None),
+    ],
+    ids=["a part is mounted", "the first is hidden", "a part and all", "no group at all"],
+)
+def test_of_several_mounts_the_one_counts_that_shows_the_group(tmp_path, lines, text, found):
+    """Containers have such mounts."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "cg/cpu").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(mountinfo(*lines))
+
+    where = cgroups.path_of(text, cgroups.mounts(tmp_path))
+
+    assert where == (found and (f"{tmp_path}/{found[0]}", found[1]))
+
+
+def test_a_container_with_its_own_cgroup_namespace_is_told_the_remedy(tmp_path):
+    """The groups of guests are outside of what it sees."""
+    with pytest.raises(OSError, match="cgroupns_mode: host"):
+        cgroups.path_of("0::/../../machine.slice/g/vcpu0", {"": cgroups.Mount(tmp_path)})
