@@ -119,6 +119,7 @@ class Cloud:
             "ansible_become": False,
             "amp_nova_conf": {"topology": {"core_type": core_types, "reference": "slow"}},
             "amp_nova_dropin": dropin,
+            "amp_nova_transport_url": "rabbit://amp:secret@192.0.2.1:5672/amp",
             "amp_nova_calibrate_args": quick,
             "amp_nova_nova_services": ["nova-scheduler"],
             "amp_nova_prometheus_services": [],

@@ -76,3 +76,12 @@ def test_an_operators_own_libvirtd_conf_is_kept(config):
     play(config, amp_nova_state="absent")
 
     assert (config / "nova/libvirtd.conf.j2").read_text() == "log_level = 1\n"
+
+
+def test_agents_without_a_message_bus_are_refused(config):
+    """Schedulers would place no booking, and nothing else would say so."""
+    with pytest.raises(AssertionError, match="Without amp_nova_transport_url agents send no rep"):
+        play(
+            config, "--limit", "c1", ansible_connection="local", ansible_become=False,
+            ansible_python_interpreter=sys.executable, amp_nova_transport_url="",
+        )  # fmt: skip
