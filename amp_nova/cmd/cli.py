@@ -28,6 +28,10 @@ COMMANDS = {
         "amp_nova.cmd.calibrate:Calibrate",
         "measure the coefficient and nominal Ips of every core type",
     ),
+    "selftest": (
+        "amp_nova.cmd.selftest:SelfTest",
+        "test on this machine whether bookings are kept",
+    ),
     "status": (
         "amp_nova.cmd.instances:ShowStatus",
         "instances: booked, delivered, quota, core type, shortfall by cause",

@@ -57,7 +57,7 @@ examples:
         topology = load_topology(conf)
         if not args.root:
             topology = dataclasses.replace(topology, warnings=(*topology.warnings, *_drifts(conf)))
-        return Answer(COLUMNS, _rows(topology), _as_dict(topology), below=_notes(topology))
+        return Answer(COLUMNS, _rows(topology), as_dict(topology), below=_notes(topology))
 
 
 def _drifts(conf: cfg.ConfigOpts) -> list[str]:
@@ -73,8 +73,8 @@ def _drifts(conf: cfg.ConfigOpts) -> list[str]:
     ]
 
 
-def _as_dict(topology: Topology) -> dict[str, Any]:
-    """The JSON output, whose keys scripts rely on."""
+def as_dict(topology: Topology) -> dict[str, Any]:
+    """A topology as JSON output, whose keys scripts rely on."""
     return {
         "source": topology.source,
         "reference": topology.reference,

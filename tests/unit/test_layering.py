@@ -138,11 +138,12 @@ REPLACED_BY = {"limit": "control/limit.py"}
 # priority or a CPU weight. The guard is the one exception: it writes what is recorded while there
 # is no agent, so it must not depend on the agent's writer.
 CALIBRATION = "host/calibration/kernels.py"  # its own process
+STAND_IN = "host/stand_in.py"  # processes that it started
 CALLED_BY = {
     "set_bandwidth": ("host/writer.py", "guard/restore.py"),
     "set_shares": ("host/writer.py", "guard/restore.py"),
     "set_weight": ("host/writer.py",),
-    "set_affinity": ("host/writer.py", "host/io_threads.py", "guard/restore.py"),
+    "set_affinity": ("host/writer.py", "host/io_threads.py", "guard/restore.py", STAND_IN),
     "sched_setaffinity": ("kernel/threads.py", "tenant/probe.py", CALIBRATION),
     "sched_setscheduler": (),
     "setpriority": (),

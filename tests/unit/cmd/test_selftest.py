@@ -1,0 +1,34 @@
+"""How ``amp-nova selftest`` judges; ``tests/integration/test_selftest_real.py`` runs it."""
+
+import os
+
+import pytest
+
+from amp_nova.cmd import cli
+from amp_nova.cmd.selftest import BROKEN, BUSY, KEPT, judged
+
+
+@pytest.mark.parametrize(
+    ("check", "measured", "lost", "verdict"),
+    [
+        ("share", 0.5, 0.0, KEPT),
+        ("share", 0.495, 0.0, KEPT),
+        ("share", 0.48, 0.0, BROKEN),
+        ("share", 0.48, 0.03, BUSY),
+        ("share", 0.3, 0.03, BROKEN),
+        ("share", 0.52, 0.2, BROKEN),
+        ("work beside siblings", 0.48, 0.0, KEPT),
+        ("coefficient", 0.46, 0.0, KEPT),
+        ("coefficient", 0.7, 0.0, BROKEN),
+    ],
+)
+def test_what_is_kept(check, measured, lost, verdict):
+    """Too much is as wrong as too little; what others took is not the agent's fault."""
+    assert judged(check, "fast", 0.5, measured, lost).verdict == verdict
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may run it")
+def test_it_takes_root(capsys):
+    """One sentence, exit status 2."""
+    assert cli.main(["selftest"]) == 2
+    assert "run it as root" in capsys.readouterr().err
