@@ -12,16 +12,17 @@ the agent ends, and for as long as no agent runs:
 * Best effort gets back the affinity that the agent found, instead of one chosen by a policy. It
   stays on the core type that its flavor requires.
 * CPU weights stay: they are right without an agent.
-* An excluded instance is left alone.
+* An excluded instance is left alone; if only its affinity is left alone, its booking has the limit
+  for the pCPUs that it is on, on several core types the lowest.
 """
 
 from collections.abc import Mapping
 
-from amp_nova.control.entitlement import Entitlement, Entitlements
+from amp_nova.control.entitlement import Entitlement, Entitlements, share_cores
 from amp_nova.model.allocation import Allocation, Allocations, Change, Changes
 from amp_nova.model.bandwidth import Bandwidth, SafeState, Step, bandwidth, period_us
 from amp_nova.model.observation import VcpuKey
-from amp_nova.model.topology import CoreType, Topology
+from amp_nova.model.topology import Topology
 
 AS_FOUND = SafeState()
 LEFT_ALONE = SafeState(leave=True)
@@ -71,11 +72,12 @@ def safe_states(entitlements: Entitlements, topology: Topology) -> dict[VcpuKey,
 
 def safe_state(entitlement: Entitlement, topology: Topology) -> SafeState | None:
     """The safe state of one vCPU; ``None`` if the agent does not manage it."""
-    if entitlement.governed_by == "excluded":
+    best_effort = entitlement.booking.kind == "best_effort"
+    if entitlement.governed_by == "excluded" and (entitlement.share is None or best_effort):
         return LEFT_ALONE
     if entitlement.share is None and entitlement.pcpus is None:
         return None
-    if entitlement.booking.kind != "best_effort":
+    if not best_effort:
         return SafeState(entitlement.pcpus, _limits(entitlement, topology))
     if entitlement.governed_by == "flavor" and entitlement.core_type is not None:
         return SafeState(entitlement.allowed)
@@ -92,19 +94,11 @@ def _limits(
     usual = entitlement.share.period_us if entitlement.share else None
     limits = []
     for core_type in topology.core_types:
-        share = _share_cores(entitlement, core_type)
+        share = share_cores(entitlement, core_type)
         if share is not None and (pcpus := topology.pcpus_of(core_type.name)):
             limits.append((pcpus, bandwidth(share, usual or period_us(min(1.0, share)))))
+    if entitlement.governed_by == "excluded" and limits:
+        everywhere = frozenset(p.id for p in topology.pcpus)
+        lowest = min((limit for _, limit in limits), key=lambda x: 1.0 if x is None else x.cores)
+        limits.append((everywhere, lowest))
     return tuple(limits)
-
-
-def _share_cores(entitlement: Entitlement, core_type: CoreType) -> float | None:
-    """The share of one such pCPU that a booking is worth; ``None`` if that is unknown."""
-    booking, home = entitlement.booking, entitlement.home
-    if booking.ips is not None:
-        return booking.ips / core_type.nominal_ips if core_type.nominal_ips else None
-    if home.cores is not None and core_type.name == home.core_type:
-        return home.cores
-    if booking.refcores is None or not core_type.coefficient:
-        return None
-    return booking.refcores / core_type.coefficient

@@ -69,6 +69,9 @@ class Instance(Struct, frozen=True):
         return vcpus[index] if index < len(vcpus) else VcpuBooking(index)
 
 
+MOVED = "somebody else keeps changing its affinity or CPU weight: run 'amp-nova pause' before that"
+"""The one reason for which an instance is excluded, but its limits still fall to its booking."""
+
 Instances = Mapping[str, Instance]
 """Instances by UUID."""
 
@@ -91,9 +94,9 @@ class Home:
     whole_core: bool = False
 
 
-Follows = Literal["nothing", "bank", "speed", "counts"]
-"""What changes a limit from cycle to cycle: nothing, the bank of a burst, the speed of the pCPU, or
-the counted instructions."""
+Follows = Literal["nothing", "bank", "speed", "counts", "falls"]
+"""What changes a limit from cycle to cycle: nothing, the bank of a burst, the speed of the pCPU,
+the counted instructions, or any of them, but only to a lower one."""
 
 
 class Share(Struct, frozen=True):

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, need_cores
 from amp_nova.control import homes
-from amp_nova.control.context import Context, Home, Instance, Share
+from amp_nova.control.context import MOVED, Context, Home, Instance, Share
 from amp_nova.control.ips_controller import first_share
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model import cpu_weight
@@ -81,7 +81,7 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
                 pcpus = entitlement.allowed & together[instance.resource]
                 entitlement = structs.replace(entitlement, allowed=pcpus or entitlement.allowed)
             if instance.excluded is not None:
-                entitlement = _excluded(entitlement, instance.excluded, now, context.topology)
+                entitlement = _excluded(entitlement, instance, now, context)
             entitlements[entitlement.key] = entitlement
     if not context.terms.enforce:
         return {k: structs.replace(e, pcpus=None, share=None) for k, e in entitlements.items()}
@@ -322,20 +322,53 @@ def _kept(now: Allocation, pcpus: frozenset[int]) -> frozenset[int]:
 
 
 def _excluded(
-    entitlement: Entitlement, why: str, now: Allocation, topology: Topology
+    entitlement: Entitlement, instance: Instance, now: Allocation, context: Context
 ) -> Entitlement:
-    """The entitlement of a vCPU that must not be changed; its capacity stays reserved."""
+    """The entitlement of a vCPU that must not be changed; its capacity stays reserved.
+
+    Where somebody else decides what its affinity is, its QEMU may, so its limit still falls.
+    """
     if entitlement.governed_by == "none":
         return structs.replace(entitlement, governed_by="excluded")
-    core_type = topology.only_type(now.pcpus)
+    core_type, share = context.topology.only_type(now.pcpus), None
+    if instance.excluded == MOVED and instance.booking.limit != "soft":
+        on = instance.vcpus.values() if context.terms.one_limit else (now,)
+        share = _lowest(entitlement, frozenset().union(*(v.pcpus for v in on)), context.topology)
     return Entitlement(
         entitlement.key,
         entitlement.booking,
         entitlement.allowed,
         governed_by="excluded",
-        note=f"not enforced: {why}",
+        reason="" if share is None else "no more than its booking on the fastest of its pCPUs",
+        note=f"not enforced: {instance.excluded}",
         home=replace(entitlement.home, core_type=core_type.name if core_type else None),
+        share=share,
     )
+
+
+def _lowest(entitlement: Entitlement, pcpus: frozenset[int], topology: Topology) -> Share | None:
+    """The lowest of a vCPU's shares on the core types of these pCPUs; ``None`` if none is known."""
+    share, types = entitlement.share, {topology.type_of(pcpu) for pcpu in pcpus} - {None}
+    if share is None:
+        return None
+    cores = [share_cores(entitlement, core_type) for core_type in types if core_type is not None]
+    known = [each for each in cores if each is not None]
+    return Share(min(known), share.period_us, "falls") if known else None
+
+
+def share_cores(entitlement: Entitlement, core_type: CoreType) -> float | None:
+    """The share of one such pCPU that a booking is worth; ``None`` if that is unknown."""
+    booking, home, share = entitlement.booking, entitlement.home, entitlement.share
+    if share is not None and share.by_core_type:
+        return share.on(core_type)
+    if booking.ips is not None:
+        return booking.ips / core_type.nominal_ips if core_type.nominal_ips else None
+    there = core_type.name == home.core_type and entitlement.governed_by != "excluded"
+    if home.cores is not None and there:
+        return home.cores
+    if booking.refcores is None or not core_type.coefficient:
+        return None
+    return booking.refcores / core_type.coefficient
 
 
 def _holds_capacity(entitlement: Entitlement) -> bool:

@@ -1,7 +1,8 @@
 """Limits and affinities that somebody else changed: detected, counted, repaired a few times.
 
 A quota has one writer, and amp-nova does not fight another one: after a few repairs within a minute
-the instance is excluded for a while, and the log says so.
+the instance is excluded for a while, and the log says so. Its own QEMU can change where it runs,
+but not its limits: if nothing else was changed, its limits still fall (``context.MOVED``).
 """
 
 from collections import Counter
@@ -11,6 +12,7 @@ from types import MappingProxyType
 
 from msgspec import Struct, structs
 
+from amp_nova.control.context import MOVED
 from amp_nova.control.entitlement import Entitlement, Entitlements
 from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import Allocation, Allocations
@@ -49,8 +51,8 @@ class ForeignChanges(Struct, frozen=True):
     From the last cycle: ``expected`` and ``in_force``, and the ``cpu_weights`` it wanted. From the
     last comparison: ``incarnations``; ``moved``, the expected affinity of each vCPU that somebody
     moved; ``instances`` that somebody changed (libvirt names by UUID); ``excluded`` instances with
-    the reason; ``topology``. ``counts``: foreign changes since the agent started, by cause
-    (``CAUSES``).
+    the reason, by which ``backoffs`` are kept apart; ``topology``. ``counts``: foreign changes
+    since the agent started, by cause (``CAUSES``).
     """
 
     expected: Entitlements = MappingProxyType({})
@@ -59,7 +61,7 @@ class ForeignChanges(Struct, frozen=True):
     moved: Mapping[VcpuKey, frozenset[int]] = MappingProxyType({})
     instances: Mapping[str, str] = MappingProxyType({})
     counts: Mapping[str, int] = MappingProxyType({})
-    backoffs: Mapping[str, Backoff] = MappingProxyType({})
+    backoffs: Mapping[tuple[str, str], Backoff] = MappingProxyType({})
     excluded: Mapping[str, str] = MappingProxyType({})
     cpu_weights: Mapping[str, int] = MappingProxyType({})
     topology: Topology | None = None
@@ -123,6 +125,7 @@ def compare(
     now_s, was = observation.time_ns / 1e9, before.in_force
     incarnations = {d.domain.resource: d.domain.incarnation for d in observation.domains}
     counts, moved, instances = Counter(before.counts), {}, {}
+    changed: dict[tuple[str, str], None] = {}
     for key, expected in before.expected.items() if now is not was and now != was else ():
         resource = key[0]
         same = before.incarnations.get(resource) == incarnations.get(resource)
@@ -136,15 +139,18 @@ def compare(
         counts.update(causes)
         if causes:
             instances[resource] = _name(observation, resource)
+            changed[resource, MOVED if causes == ("affinity",) else EXCLUDED] = None
         if "affinity" in causes and expected.pcpus is not None:
             moved[key] = expected.pcpus
     for domain in _with_another_weight(before, observation, incarnations):
         counts["weight"] += 1
         instances[domain.resource] = domain.name
-    backoffs = {r: b for r, b in before.backoffs.items() if r in incarnations}
-    for resource in instances:
-        backoffs[resource] = backoffs.get(resource, Backoff()).repaired(now_s)
-    excluded = {r: EXCLUDED for r, b in backoffs.items() if now_s < b.excluded_until_s}
+        changed[domain.resource, MOVED] = None
+    backoffs = {key: b for key, b in before.backoffs.items() if key[0] in incarnations}
+    for each in changed:
+        backoffs[each] = backoffs.get(each, Backoff()).repaired(now_s)
+    now_excluded = {key for key, b in backoffs.items() if now_s < b.excluded_until_s}
+    excluded = {r: EXCLUDED if (r, EXCLUDED) in now_excluded else why for r, why in now_excluded}
     return ForeignChanges(
         *(before.expected, was, incarnations, moved, instances, counts, backoffs, excluded),
         topology=observation.topology,

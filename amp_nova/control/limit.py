@@ -12,6 +12,8 @@ Quotas are decided here; between cycles, the fast loop adjusts those of Ips. A v
   neighbours took.
 * The limit of a vCPU whose instructions are counted is the one that its controller set last
   (``control.ips_controller``), scaled by nominal Ips if the vCPU moves to another core type.
+* While somebody else keeps moving a vCPU, its limit falls to what its booking means where it is. It
+  does not rise again meanwhile: whoever goes to and fro would gain from that.
 * An agent that starts or resumes control adopts the limits that it finds. A limit below the booking
   is raised to the booking at once. Every other change is made step by step, so that no guest
   notices the restart.
@@ -136,7 +138,7 @@ def steady(
 
     ``speeds_vary``: whether limits follow what busy siblings and low clocks cost.
     """
-    varies = ("bank", "counts", "speed") if speeds_vary else ("bank", "counts")
+    varies = ("bank", "counts", "falls", *(("speed",) if speeds_vary else ()))
     limited, varying = {}, []
     for key, entitlement in entitlements.items():
         share = entitlement.share
@@ -174,7 +176,7 @@ def carry(before: Limits, limited: Steady, delivered: Mapping[VcpuKey, Delivery]
     carried = {key: before.carried[key] for key in unread}
     sums = {key: before.delivered[key] for key in unread}
     for key in limited.varying:
-        if entitlements[key].governed_by != "ips":
+        if entitlements[key].governed_by not in ("ips", "excluded"):
             sums[key], last = delivered[key], before.delivered.get(key)
             carried[key] = state = before.carried.get(key, NOTHING_CARRIED)
             if last is not None and last != sums[key]:
@@ -198,6 +200,9 @@ def decide(
         if entitlement.governed_by == "ips":
             last = counted.get(key) or allocation.bandwidth
             varied[key] = _counted(entitlement, allocation, last, context.topology)
+        elif entitlement.governed_by == "excluded":
+            limit = min(allocation.bandwidth, entitlement.limit, key=_cores)
+            varied[key] = structs.replace(entitlement, limit=limit)
         else:
             cycle_s, limit = context.terms.cycle_s, allocation.bandwidth
             varied[key] = _following(entitlement, carried[key], limit, cycle_s)

@@ -169,8 +169,54 @@ class TestForeignChanges:
 
         report = cycles(agent, host)
 
-        assert state(host)["vm", 0] == ([2], 0.5)
+        assert state(host)["vm", 0] == ([2], 0.25)
         assert vcpu(report).entitlement.core_type == "fast"
+
+    @pytest.mark.parametrize("to", [{2}, {1, 2}], ids=["fast cores", "cores of both types"])
+    @pytest.mark.parametrize("back_every", [1, 2], ids=["and stays", "and goes to and fro"])
+    @pytest.mark.parametrize("booked", ["0.9", "1"])
+    def test_a_qemu_that_moves_its_own_threads_gets_no_more(self, host, to, back_every, booked):
+        """Its limit falls to its booking on the faster cores, and does not rise again meanwhile."""
+        host.domains.clear()
+        host.add("vm", {"pref_core": booked, "core_type": "slow"})
+        agent, evil, got_ref_s = loop(host), host.vcpu("vm"), 0.0
+        cycles(agent, host)
+        for second in range(900):
+            evil.pcpus = frozenset(to if second % back_every == 0 else {0, 1})
+            host.wait(1.0)
+            got_ref_s += (evil.bandwidth.cores if evil.bandwidth else 1.0) * 2.0
+            report = agent.cycle()
+            if vcpu(report).entitlement.governed_by == "excluded":
+                assert evil.bandwidth.cores * 2.0 <= float(booked)
+
+        assert len(vcpu(report).entitlement.note) > 0
+        # Before it is excluded, it has at most four seconds at a limit for slow cores.
+        assert got_ref_s <= float(booked) * (900 + 3 * 4 * 2)
+
+    def test_a_limit_that_somebody_else_sets_while_it_is_let_go_wins(self, host, monkeypatch):
+        """Moved and limited by others: neither is fought over."""
+        monkeypatch.setattr(foreign_changes, "REPAIRS_MAX", 0)
+        agent = loop(host)
+        cycles(agent, host)
+        host.vcpu("vm").pcpus = frozenset({2})
+        cycles(agent, host)
+        self.meddle(host)
+
+        report = cycles(agent, host, 3)
+
+        assert state(host)["vm", 0] == ([2], 0.9)
+        assert "changing its limits" in vcpu(report).entitlement.note
+
+    def test_who_is_paused_may_be_moved_by_hand(self, host):
+        """An operator's pause says that the limit is no business of the agent's."""
+        agent = loop(host)
+        cycles(agent, host)
+        host.paused["vm"] = "paused"
+        host.vcpu("vm").pcpus = frozenset({2})
+
+        cycles(agent, host, 9)
+
+        assert state(host)["vm", 0] == ([2], 0.5)
 
     def test_a_restart_that_kept_its_limits_is_no_drift_later(self, host):
         """A new incarnation that looks just like the old one is watched like any other."""

@@ -93,6 +93,27 @@ def test_best_effort_gets_what_was_found_and_what_is_paused_is_left_alone(govern
     assert safe_state(entitlement, COUNTED) == state
 
 
+def test_the_guard_limits_a_booking_that_somebody_else_moves():
+    """Wherever it is by then; on both core types, no more than its booking on the faster one."""
+    entitlement = Entitlement(
+        KEY,
+        VcpuBooking(0, 0.5),
+        SLOW | FAST,
+        governed_by="excluded",
+        home=Home("fast", 0, 0.5),
+        share=Share(0.25, follows="falls"),
+    )
+
+    state = safe_state(entitlement, COUNTED)
+
+    assert state.pcpus is None
+    assert [(there, limit.cores) for there, limit in state.limits] == [
+        (SLOW, pytest.approx(0.5)),
+        (FAST, pytest.approx(0.25)),
+        (SLOW | FAST, pytest.approx(0.25)),
+    ]
+
+
 def test_best_effort_stays_on_the_core_type_that_its_flavor_asks_for():
     """Without a limit; one that only has a weight, as it has here, needs nothing."""
     safe = recorded({"core_type": "slow"})
