@@ -9,6 +9,7 @@ from pathlib import Path
 
 from amp_nova.exceptions import ConfigInvalid, Locked
 from amp_nova.kernel import files
+from amp_nova.kernel.threads import stat
 
 AGENT, CYCLE = "agent.lock", "cycle.lock"
 """The lock of a running agent, and the lock that every process takes while it changes limits."""
@@ -77,9 +78,9 @@ def holder(path: Path, proc: Path = Path("/proc")) -> str:
     except (OSError, ValueError, IndexError):
         pids = []
     for pid in pids:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             comm = files.text(proc / f"{pid}/comm").strip()
             name = "".join(c if c.isprintable() else "?" for c in comm)
-            state = files.text(proc / f"{pid}/stat").rsplit(")", 1)[1].split()[0]
+            state = stat(f"{proc}/{pid}", 3)
             return f"process {pid} ({name}{', stopped' if state in 'Tt' else ''})"
     return "a process that /proc/locks does not name"

@@ -85,7 +85,7 @@ def alive(domain: RecordedDomain) -> bool:
     """Whether the process of a record still runs."""
     try:
         return started(domain.process) == domain.started
-    except (OSError, IndexError, ValueError):
+    except (OSError, ValueError):
         return False
 
 

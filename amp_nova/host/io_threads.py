@@ -49,8 +49,9 @@ class _IoThread(Thread):
             self.kind = "migration" if _MIGRATION.match(comm) else "emulator"
 
     def read(self, homes: Homes) -> IoThread:
-        run_ns = int(self.schedstat().split()[0])
-        return IoThread(self.tid, self.kind, run_ns, shared(self.pcpus()), homes(self.iothread))
+        run_ns, *_ = self.schedstat().split()
+        pcpus = shared(self.pcpus())
+        return IoThread(self.tid, self.kind, int(run_ns), pcpus, homes(self.iothread))
 
 
 class IoThreads:

@@ -134,7 +134,7 @@ class LibvirtSensor:
             for at, vcpu in enumerate(vcpus):
                 thread = self.thread((domain.domain.resource, vcpu.index))
                 if thread is not None and observation.topology.position(vcpu.pcpus) is None:
-                    with contextlib.suppress(OSError):  # it has gone
+                    with contextlib.suppress(OSError, ValueError):  # it has gone
                         vcpus[at] = structs.replace(vcpu, last_pcpu=thread.last_pcpu())
             domains.append(structs.replace(domain, vcpus=tuple(vcpus)))
         return replace(observation, domains=tuple(domains))
@@ -147,7 +147,7 @@ class LibvirtSensor:
                 continue
             try:
                 sample = thread.sample()
-            except OSError:  # gone: the next observation searches for it
+            except (OSError, ValueError):  # gone: the next observation searches for it
                 continue
             if sample is not None:
                 samples[key] = sample

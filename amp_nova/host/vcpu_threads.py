@@ -12,7 +12,7 @@ from amp_nova.exceptions import CountersNever
 from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
 from amp_nova.kernel import files
 from amp_nova.kernel.cgroups import DomainGroup, Mounts, VcpuGroup, limits_above, path_of
-from amp_nova.kernel.threads import Thread, started
+from amp_nova.kernel.threads import Thread, started, stat
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import VcpuReading, VcpuSample
@@ -115,16 +115,11 @@ class VcpuThread(Thread):
 
     def last_pcpu(self) -> int:
         """The pCPU on which the thread last ran (``processor`` in ``/proc/PID/stat``, proc(5))."""
-        return int(self._fields()[36])
+        return int(stat(self.task, 39))
 
     def realtime(self) -> bool:
-        """Whether a real-time class schedules it (``policy``, the 41st field)."""
-        fields = self._fields()
-        return len(fields) > 38 and fields[38] in REALTIME
-
-    def _fields(self) -> list[str]:
-        """The fields of its ``stat`` file from the third on: the second may have spaces."""
-        return files.text(f"{self.task}/stat").rpartition(")")[2].split()
+        """Whether a real-time class schedules it (``policy``)."""
+        return stat(self.task, 41) in REALTIME
 
     def written(self) -> None:
         """Make the next reading read limit and affinity again, as one is about to be written."""

@@ -233,7 +233,7 @@ class Writer:
         thread = self._sensor.thread(change.key)
         try:
             limited = thread is not None and thread.group.bandwidth() is not None
-        except OSError:  # gone: taking the steps finds that out
+        except (OSError, ValueError):  # gone: taking the steps finds that out
             limited = False
         for i, step in enumerate(change.steps):
             if limited and step.bandwidth is not None:
@@ -254,7 +254,7 @@ class Writer:
                     self._backend.take(key, thread, step)
                 _check(thread, step)
                 thread.verify()
-        except (ActuationFailed, HypervisorUnavailable, OSError) as exc:
+        except (ActuationFailed, HypervisorUnavailable, OSError, ValueError) as exc:
             if _gone(exc):
                 if (threads := self._sensor.threads(key[0])) is not None:
                     threads.drop(key[1])
@@ -276,7 +276,7 @@ class Writer:
             if (failure := self._fenced()) is not None:
                 return failure
             self._backend.set_weight(resource, threads, weight)
-        except (ActuationFailed, HypervisorUnavailable, OSError) as exc:
+        except (ActuationFailed, HypervisorUnavailable, OSError, ValueError) as exc:
             return None if _gone(exc) else _failure("its CPU weight", exc)
         return None
 
@@ -292,7 +292,8 @@ def _failure(target: str, exc: Exception) -> Failure:
     if isinstance(exc, OSError):
         reason = "read_only" if exc.errno in READ_ONLY else "refused"
         return Failure(reason, f"{target} cannot be changed: {exc.strerror}")
-    return Failure("libvirt", f"{target} cannot be changed: {exc}")
+    reason = "refused" if isinstance(exc, ValueError) else "libvirt"
+    return Failure(reason, f"{target} cannot be changed: {exc}")
 
 
 def _in_force(thread: VcpuThread, step: Step) -> bool:

@@ -135,7 +135,7 @@ def opened(path: str, inode: int) -> Iterator[str]:
 def _number(raw: bytes, key: bytes) -> int:
     """The number after ``key`` in a ``cpu.stat`` file, 0 if the file has no such line."""
     at = raw.find(key)
-    return int(raw[at + len(key) :].split(None, 1)[0]) if at >= 0 else 0
+    return int(raw[at + len(key) :].partition(b"\n")[0]) if at >= 0 else 0
 
 
 def _write(path: str, value: str, kept: int | None = None) -> None:
@@ -208,14 +208,10 @@ class VcpuGroup:
     def read_burst(self) -> int:
         """Read and return ``burst_us``: 0 on kernels before 5.14, which have no burst."""
         try:
-            fd = os.open(f"{self.path}/{_BURST[self.version]}", os.O_RDONLY)
+            self.burst_us = int(files.line(f"{self.path}/{_BURST[self.version]}"))
         except FileNotFoundError:
             self.throttled_ns()  # fails if the group is gone
             return 0
-        try:
-            self.burst_us = int(os.read(fd, 32))
-        finally:
-            os.close(fd)
         return self.burst_us
 
     def _set_burst(self, burst_us: int) -> None:

@@ -4,19 +4,26 @@ import contextlib
 import errno
 import os
 
+from amp_nova.kernel import files
+
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
 """Errors of a file whose process or cgroup no longer exists, or has been replaced."""
 
 
+def stat(folder: str, field: int) -> str:
+    """A field of a thread's or process's ``stat`` file, counted from 1 as in proc(5).
+
+    ``ValueError`` if there is none. The second is its name, which may have spaces.
+    """
+    fields = files.line(f"{folder}/stat").rpartition(b")")[2].split(None, field - 2)
+    if len(fields) < field - 2:
+        raise ValueError(f"{folder}/stat has no field {field}")
+    return fields[field - 3].decode(errors="replace")
+
+
 def started(folder: str) -> str:
-    """Start time of a thread or process, in clock ticks since boot, from its ``stat`` file."""
-    # Plain calls: with pathlib and a text file this takes twice as long, and every write needs it.
-    fd = os.open(f"{folder}/stat", os.O_RDONLY)
-    try:
-        raw = os.read(fd, 1024)
-    finally:
-        os.close(fd)
-    return raw.rpartition(b")")[2].split(None, 20)[19].decode()
+    """Start time of a thread or process, in clock ticks since boot."""
+    return stat(folder, 22)
 
 
 class Thread:

@@ -445,3 +445,24 @@ class Node:
     def release(self, name="instance-00000001"):
         """Release an instance as it is now; what is left over."""
         return self.writer.undo(self.see(name))[1]
+
+
+def vanish(path):
+    """The file is gone."""
+    path.unlink()
+
+
+def without_end(path):
+    """Reading it never ends."""
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+SPOIL = {
+    "odd bytes": lambda path: path.write_bytes(b"\xff\0) \n:\xfe\n\n"),
+    "empty": lambda path: path.write_bytes(b""),
+    "huge": lambda path: path.write_bytes(b"9 " * (3 << 20)),
+    "vanished": vanish,
+    "endless": without_end,
+}
+"""What may happen to any file of the kernel's, by name."""
