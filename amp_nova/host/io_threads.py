@@ -10,7 +10,7 @@ from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.vcpu_threads import LINKS_EMPTY
 from amp_nova.kernel import files
 from amp_nova.kernel.cgroups import Mounts, path_of
-from amp_nova.kernel.threads import Thread
+from amp_nova.kernel.threads import THREADS_MAX, Thread, listed
 from amp_nova.model.cpulist import shared
 from amp_nova.profiling.io_overlap import IoThread
 
@@ -28,7 +28,7 @@ class _IoThread(Thread):
 
     def __init__(self, task: str, *, foreign: bool) -> None:
         """``foreign``: it is not a thread of the QEMU process."""
-        super().__init__(task)
+        super().__init__(task, keep=False)
         self.foreign = foreign
         self.kind = ""
         self.iothread: int | None = None
@@ -69,24 +69,22 @@ class IoThreads:
 
     def close(self) -> None:
         """Close all descriptors."""
-        for tid in list(self._threads):
-            self._drop(tid)
         with contextlib.suppress(OSError):
             os.close(self._folder)
 
     def _drop(self, tid: int) -> None:
-        self._threads.pop(tid).close()
+        del self._threads[tid]
         self._links = 0
 
     def _tasks(self) -> dict[int, str]:
         own = f"{self._process}/task"
-        tasks = {int(tid): f"{own}/{tid}" for tid in os.listdir(own)}
+        tasks = {tid: f"{own}/{tid}" for tid in listed(self._process, self._threads)}
         # Before Linux 6.4, vhost workers are kernel threads in the cgroup of their owner.
         with contextlib.suppress(FileNotFoundError):
             where = path_of(files.text(f"{self._process}/cgroup", files.PATHS), self._mounted)
             names = {1: "tasks", 2: "cgroup.threads"}
             text = files.text(f"{where[0]}/{names[where[1]]}") if where else ""
-            for tid in map(int, text.split()):
+            for tid in map(int, text.split()[: THREADS_MAX - len(tasks)]):
                 tasks.setdefault(tid, f"{self._proc}/{tid}")
         return tasks
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from msgspec import structs
@@ -12,7 +13,7 @@ from amp_nova.exceptions import CountersNever
 from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
 from amp_nova.kernel import files
 from amp_nova.kernel.cgroups import DomainGroup, Mounts, VcpuGroup, limits_above, path_of
-from amp_nova.kernel.threads import Thread, started, stat
+from amp_nova.kernel.threads import Thread, listed, started, stat
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import VcpuReading, VcpuSample
@@ -140,6 +141,8 @@ def process_id(run_path: Path, name: str) -> int:
     return int(text)
 
 
+SEARCHES_MAX = 5
+"""So often in succession, libvirt is expected to move a new vCPU thread to its cgroup."""
 LINKS_EMPTY = 2
 """Link count of a directory without subdirectories, or of one that does not count them."""
 ByIndex = dict[int, tuple[int, str, int, int, Cpuset]]
@@ -147,17 +150,19 @@ ByIndex = dict[int, tuple[int, str, int, int, Cpuset]]
 vCPU index."""
 
 
-def find(process: str, mounted: Mounts) -> tuple[ByIndex, frozenset[int]]:
+def find(
+    process: str, mounted: Mounts, known: Collection[int] = ()
+) -> tuple[ByIndex, frozenset[int]]:
     """The vCPUs of a process, and those left out; ``OSError`` if the process has ended.
 
-    ``process``: its folder in ``/proc``. A vCPU is the thread in the cgroup that libvirt made for
-    it: QEMU can rename its threads, but not move them. A vCPU without a cgroup of its own is left
-    out: a limit would affect other threads too.
+    ``process``: its folder in ``/proc``; ``known``: as in ``listed``. A vCPU is the thread in the
+    cgroup that libvirt made for it: QEMU can rename its threads, but not move them. A vCPU without
+    a cgroup of its own is left out: a limit would affect other threads too.
     """
     groups: dict[int, tuple[str, int, Cpuset, list[tuple[bool, int]]]] = {}
     groupless = set()
-    for tid in os.listdir(f"{process}/task"):
-        task = Path(process, "task", tid)
+    for tid in listed(process, known):
+        task = Path(process, "task", str(tid))
         try:
             named = _COMM.match(files.text(task / "comm"))
             text = files.text(task / "cgroup", files.PATHS)
@@ -167,7 +172,7 @@ def find(process: str, mounted: Mounts) -> tuple[ByIndex, frozenset[int]]:
         if where is not None and (match := GROUP.search(where[0])):
             index = int(match[1])
             other = named is None or int(named[1]) != index
-            groups.setdefault(index, (*where, cpuset, []))[3].append((other, int(tid)))
+            groups.setdefault(index, (*where, cpuset, []))[3].append((other, tid))
         elif named is not None:
             groupless.add(int(named[1]))
     vcpus = {
@@ -186,10 +191,7 @@ def of_domain(vcpu: str) -> str:
 
 
 class VcpuThreads:
-    """All vCPU threads of one QEMU process, which may come and go.
-
-    ``incomplete``: another search may find more.
-    """
+    """All vCPU threads of one QEMU process, which may come and go."""
 
     def __init__(
         self,
@@ -204,7 +206,7 @@ class VcpuThreads:
         self.incarnation = incarnation(root, pid)
         self.by_index: dict[int, VcpuThread] = {}
         self.domain: DomainGroup | None = None
-        self.incomplete = False
+        self._searches = SEARCHES_MAX
         self._last_search: tuple[ByIndex, frozenset[int]] = ({}, frozenset())
         self._links = 0
         self._process = str(root / f"proc/{pid}")
@@ -230,6 +232,11 @@ class VcpuThreads:
         return int(self.incarnation.partition(":")[0])
 
     @property
+    def incomplete(self) -> bool:
+        """Whether another search may find more."""
+        return self._searches > 0
+
+    @property
     def groupless(self) -> frozenset[int]:
         """vCPUs without a cgroup of their own, which are not in ``by_index``."""
         return self._last_search[1]
@@ -240,12 +247,12 @@ class VcpuThreads:
         return self._process, self.incarnation.partition(":")[2]
 
     def follow(self) -> None:
-        """Search again if the number of threads changed since the last search.
+        """Search again if the number of threads changed since the last search, or vCPUs lack.
 
         The link count of the task directory costs a fraction of ``rescan``.
         """
         links = self._count_links()
-        if self.incomplete or links != self._links or links <= LINKS_EMPTY:
+        if self.incomplete or self.groupless or links != self._links or links <= LINKS_EMPTY:
             self.rescan()
 
     def _count_links(self) -> int:
@@ -254,8 +261,9 @@ class VcpuThreads:
     def rescan(self) -> None:
         """Search for vCPUs that were plugged, unplugged or moved to another group."""
         self._links = self._count_links()
-        (before, _), self._last_search = self._last_search, find(self._process, self._mounted)
-        vcpus, _ = self._last_search
+        known = {thread.tid for thread in self.by_index.values()}
+        (before, _) = self._last_search
+        self._last_search = vcpus, _ = find(self._process, self._mounted, known)
         for index in list(self.by_index):
             if vcpus.get(index) != before.get(index):
                 self.drop(index)
@@ -273,8 +281,10 @@ class VcpuThreads:
             group = next(iter(self.by_index.values())).group
             with contextlib.suppress(FileNotFoundError):  # a cgroup without weights
                 self.domain = DomainGroup(of_domain(group.path))
-        # libvirt moves a new thread to its cgroup a moment after it starts.
-        self.incomplete = bool(self.groupless)
+        # libvirt moves a new thread to its cgroup a moment after it starts. But QEMU may give any
+        # thread the name of a vCPU, which must not make every cycle search.
+        left = SEARCHES_MAX if vcpus.keys() - before.keys() else max(0, self._searches - 1)
+        self._searches = left if self.groupless else 0
 
     def _counts(self, index: int, tid: int, threads: int) -> VcpuCounts:
         def counter() -> Counter:
@@ -287,7 +297,7 @@ class VcpuThreads:
     def drop(self, index: int) -> None:
         """Forget one vCPU and close its descriptors."""
         self.by_index.pop(index).close()
-        self.incomplete = True
+        self._searches = max(1, self._searches)
 
     def close(self) -> None:
         """Close all descriptors."""

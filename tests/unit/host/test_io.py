@@ -8,9 +8,11 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.host.io import IoHost, line_rate_bytes_s
 from amp_nova.host.libvirt.domain_xml import parse
+from amp_nova.kernel.threads import THREADS_MAX
 from tests.support.fakehost import (
     FakeFiles,
     FakeLibvirt,
+    descriptors,
     nova_xml,
     put,
     remove,
@@ -118,6 +120,17 @@ def test_home_of_a_thread_follows_the_definition(node):
     node.define(cpuset="1-3", cputune=tune)
 
     assert node.kinds() == [("emulator", [0, 1, 2]), ("iothread", [1, 2, 3]), ("iothread", [3])]
+
+
+def test_threads_take_no_descriptors(node):
+    """A QEMU may start thousands, of which some are looked at."""
+    node.see()
+    before = descriptors()
+    for _ in range(THREADS_MAX + 9):
+        node.thread("worker")
+
+    assert len(node.see().threads) == THREADS_MAX - 1  # the vCPU is not one of them
+    assert descriptors() == before
 
 
 def test_new_vcpu_thread_is_never_moved(node):

@@ -7,7 +7,7 @@ import pytest
 
 from amp_nova.host import vcpu_threads
 from amp_nova.host.counters.sources import Counters
-from amp_nova.kernel import files
+from amp_nova.kernel import files, threads
 from amp_nova.kernel.cgroups import mounts
 from amp_nova.kernel.threads import started
 from amp_nova.model.bandwidth import Bandwidth
@@ -46,6 +46,42 @@ def test_a_name_that_is_no_text_hides_nothing(host):
 
     assert {i: t.read(ALL).run_ns for i, t in found.by_index.items()} == {0: 1000, 1: 1000}
     assert all(t.last_pcpu() >= 0 for t in found.by_index.values())
+
+
+def test_thousands_of_threads_displace_no_vcpu(host, monkeypatch):
+    """So many are looked at, and a vCPU that is known is one of them, whatever its ID."""
+    monkeypatch.setattr(threads, "THREADS_MAX", 5)
+    for _ in range(3):
+        host.thread(4000, "worker", host.group(NAME, "emulator"))
+    host.start(vcpus=1)
+    found = of(host)
+    early = found.by_index[0].tid
+    for task in (1, 2, 3, 4, 5, 6):
+        host._next_tid = task
+        host.thread(4000, "CPU 7/KVM", host.group(NAME, "emulator"))
+    looked, real = [], files.text
+    monkeypatch.setattr(files, "text", lambda path, *a: looked.append(path) or real(path, *a))
+
+    found.rescan()
+
+    assert found.by_index[0].tid == early
+    assert len({os.path.dirname(path) for path in looked}) == 5
+
+
+def test_a_thread_named_like_a_vcpu_makes_no_cycle_search_for_long(node, monkeypatch):
+    """QEMU chooses names; libvirt chooses groups, and is given some cycles to do so."""
+    node.start(vcpus=3)
+    node.host.unplug(NAME, 2)
+    node.host.thread(4000, "CPU 2/KVM", node.host.group(NAME, "emulator"))
+    searches, real = [], vcpu_threads.find
+    monkeypatch.setattr(vcpu_threads, "find", lambda *a: searches.append(a) or real(*a))
+    for _ in range(100):
+        assert len(node.see().vcpus) == 2
+    assert len(searches) <= vcpu_threads.SEARCHES_MAX + 1
+
+    node.host.plug(NAME, 2)  # with the search every 10 s, it is found all the same
+    node.sensor.reread()
+    assert len(node.see().vcpus) == 3
 
 
 def test_a_second_thread_in_a_vcpus_cgroup_is_tampering_and_costs_only_the_counts(host):
