@@ -7,20 +7,44 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from amp_nova.exceptions import AmpError
+from amp_nova.kernel import files
 
 _RACY_NS = 1_000_000_000
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 """The form of an instance's UUID: no other text may become a file name."""
 
 
-class Pauses:
-    """The folder of pauses. ``clock``: wall-clock time, because a pause survives the agent."""
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
-    def __init__(self, state_path: Path, clock: Callable[[], float] = time.time) -> None:
+
+def since_boot_s() -> float:
+    """Time since this boot, suspension included, which nobody can set."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Pauses:
+    """The folder of pauses, which survive agent and boot.
+
+    An end is kept on two clocks: ``since_boot`` decides in the boot in which the pause was made,
+    because the wall clock (``clock``) may step; after a reboot there is only the wall clock.
+    """
+
+    def __init__(
+        self,
+        state_path: Path,
+        clock: Callable[[], float] = time.time,
+        since_boot: Callable[[], float] = since_boot_s,
+        boot_id: str = BOOT_ID,
+    ) -> None:
         self._folder = state_path / "holds"
-        self._clock = clock
+        self._clock, self._since_boot = clock, since_boot
+        self._boot = ""
+        with contextlib.suppress(OSError):
+            self._boot = files.text(boot_id).strip()
         self._stamp = 0
         self._read: dict[str, tuple[float | None, str]] = {}
 
@@ -33,8 +57,8 @@ class Pauses:
         # A recent time stamp is not trusted: the folder may change again without a newer one.
         if stamp != self._stamp or time.time_ns() - stamp < _RACY_NS:
             self._read, self._stamp = self._load(), stamp
-        now = self._clock()
         # An end that is NaN has not passed, so it still pauses.
+        now = self._since_boot()
         return {
             r: why for r, (until, why) in self._read.items() if until is None or not until <= now
         }
@@ -46,24 +70,38 @@ class Pauses:
             until, why = None, "its pause file cannot be read; use 'amp-nova resume'"
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 content = json.loads(path.read_text())
-                until = None if content["until_s"] is None else float(content["until_s"])
+                until = self._until(content)
                 why = str(content["why"])
             pauses[path.stem] = (until, why)
         return pauses
+
+    def _until(self, content: Mapping[str, Any]) -> float | None:
+        """The end of a pause on the clock of this boot."""
+        if content["until_s"] is None:
+            return None
+        if self._boot and content.get("boot") == self._boot:
+            return float(content["until_boot_s"])
+        return float(content["until_s"]) - self._clock() + self._since_boot()
 
     def pause(self, resource: str, why: str, ttl_s: float | None = None) -> None:
         """Pause the instance with this UUID for ``ttl_s`` seconds or until resumed.
 
         Raises ``AmpError`` if the UUID is not valid or the file cannot be written.
         """
-        until_s = None if ttl_s is None else self._clock() + ttl_s
+        content: dict[str, object] = {"until_s": None, "why": why}
+        if ttl_s is not None:
+            until_boot_s = self._since_boot() + ttl_s
+            content |= {"until_s": self._clock() + ttl_s, "until_boot_s": until_boot_s}
+            content["boot"] = self._boot
         if not _NAME.fullmatch(resource):
             raise AmpError(f"'{resource}' is not the UUID of an instance")
         path = self._folder / f"{resource}.json"
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o755)
             fresh = path.with_suffix(".new")
-            fresh.write_text(json.dumps({"until_s": until_s, "why": why}))
+            fresh.unlink(missing_ok=True)  # whatever it is: a link may lead anywhere
+            with open(os.open(fresh, _NEW, 0o644), "w", encoding="utf-8") as file:
+                json.dump(content, file)
             os.replace(fresh, path)
         except OSError as exc:
             raise AmpError(f"cannot write {path}: {exc.strerror}; run this as root") from exc

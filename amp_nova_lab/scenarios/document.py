@@ -19,6 +19,8 @@ from msgspec import Meta, structs
 from amp_nova.exceptions import ScenarioInvalid
 
 SIZE_MAX_BYTES = 1 << 20
+VALUES_MAX = SIZE_MAX_BYTES // 8
+"""Keys and values: what people write and what is recorded is less dense, and each takes 30 us."""
 DEPTH_MAX = 16
 GREATEST = 1e15
 T = TypeVar("T")
@@ -47,9 +49,9 @@ def one_of(*names: str) -> Meta:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes, but refuses aliases, which can make a small file huge, and deep nesting."""
+    """Composes nodes, but neither too many nor too deep, and no aliases, which make them huge."""
 
-    depth = 0
+    depth = count = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -60,6 +62,10 @@ class _Loader(yaml.SafeLoader):
             )
         if self.depth >= DEPTH_MAX:
             raise yaml.MarkedYAMLError(problem="nested too deep", problem_mark=event.start_mark)
+        if self.count >= VALUES_MAX:
+            problem = f"a scenario has at most {VALUES_MAX} values"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        self.count += 1
         self.depth += 1
         node: yaml.Node | None = super().compose_node(parent, index)
         self.depth -= 1

@@ -28,7 +28,44 @@ def clock():
 @pytest.fixture
 def pauses(tmp_path, clock):
     """An empty folder of pauses."""
-    return Pauses(tmp_path, clock)
+    return Pauses(tmp_path, clock, clock)
+
+
+def test_a_step_of_the_wall_clock_ends_no_pause(tmp_path):
+    """Nor does it make one longer; after a reboot, the wall clock is all there is."""
+    wall, boot = Clock(), Clock()
+    boot.now_s = 500.0
+    Pauses(tmp_path, wall, boot).pause(UUID, "paused", 600)
+    for step_s in (86_400.0, -86_400.0):
+        wall.now_s += step_s
+        assert Pauses(tmp_path, wall, boot).current() == {UUID: "paused"}
+    boot.now_s += 601.0
+    assert Pauses(tmp_path, wall, boot).current() == {}
+
+    (tmp_path / "boot").write_text("another")
+    boot.now_s = 1.0
+    rebooted = Pauses(tmp_path, wall, boot, str(tmp_path / "boot"))
+    assert rebooted.current() == {UUID: "paused"}
+    wall.now_s += 300.0
+    boot.now_s += 300.0
+    assert rebooted.current() == {UUID: "paused"}
+    wall.now_s += 301.0
+    boot.now_s += 301.0
+    assert rebooted.current() == {}
+
+
+def test_a_planted_link_is_not_followed(pauses, tmp_path):
+    """root pauses in a folder where the agent's user may write."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "holds").mkdir()
+    (tmp_path / "holds" / f"{UUID}.new").symlink_to(victim)
+
+    pauses.pause(UUID, "paused")
+
+    assert victim.read_text() == "precious"
+    assert pauses.current() == {UUID: "paused"}
+    assert not (tmp_path / "holds" / f"{UUID}.json").is_symlink()
 
 
 def test_pause_ends_after_its_time(pauses, tmp_path, clock):
@@ -42,12 +79,12 @@ def test_pause_ends_after_its_time(pauses, tmp_path, clock):
 
     clock.now_s += 0.2
 
-    assert pauses.current() == Pauses(tmp_path, clock).current() == {OTHER: "released"}
+    assert pauses.current() == Pauses(tmp_path, clock, clock).current() == {OTHER: "released"}
 
 
 def test_pause_by_another_process_is_seen(pauses, tmp_path, clock):
     """The running agent sees at once what a command writes, however quickly they follow."""
-    command = Pauses(tmp_path, clock)
+    command = Pauses(tmp_path, clock, clock)
     for i in range(50):
         command.pause(UUID, f"paused {i}", 60)
         assert pauses.current() == {UUID: f"paused {i}"}
