@@ -2,8 +2,10 @@
 
 import argparse
 import os
+from collections.abc import Mapping
 from typing import Any
 
+from osc_lib.cli.format_columns import DictColumn, ListDictColumn
 from osc_lib.command import command
 
 from amp_nova.cmd.command import AmpCommand
@@ -20,6 +22,24 @@ class _Command(AmpCommand):
         """The services."""
         cloud: Cloud = self.app.client_manager.amp
         return cloud
+
+    def produce_output(self, parsed_args: argparse.Namespace, columns: Any, data: Any) -> int:
+        """Print the result, in which no name controls the terminal."""
+        return super().produce_output(parsed_args, _printable(columns), _printable(list(data)))
+
+
+def _printable(value: Any) -> Any:
+    """The value with escapes for what is not printable: others choose names of core types."""
+    if isinstance(value, str):
+        escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+        return "".join(escaped)
+    if isinstance(value, Mapping):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_printable, value))
+    if isinstance(value, DictColumn | ListDictColumn):
+        return type(value)(_printable(value._value))
+    return value
 
 
 class CloudCommand(_Command, command.Command):

@@ -38,8 +38,8 @@ class _Refused(Exception):
 class Application:
     """Answers ``POST /v1/vendordata`` of Nova and ``GET /v1/servers/{id}`` of an owner."""
 
-    def __init__(self, conf: Any, figures: Callable[[str, str], dict[str, Any]]) -> None:
-        """``figures``: those of a server of a project."""
+    def __init__(self, conf: Any, figures: Callable[..., dict[str, Any]]) -> None:
+        """``figures``: those of a server of a project, on the host that Nova names, if it does."""
         self._conf, self._figures, self._session = conf, figures, Session()
 
     def __call__(
@@ -63,7 +63,7 @@ class Application:
         if (method, path) == ("POST", "/v1/vendordata"):
             return self._vendordata(request)
         if method == "GET" and (match := _SERVER.fullmatch(path)):
-            return self._figures(match[1], self._own_project(request, match[1]))
+            return self._figures(match[1], *self._owned(request, match[1]))
         raise _Refused(HTTPStatus.NOT_FOUND)
 
     def _vendordata(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,14 +79,15 @@ class Application:
             raise _Refused(HTTPStatus.BAD_REQUEST) from exc
         return self._figures(body.server, body.project)
 
-    def _own_project(self, request: Mapping[str, Any], server: str) -> str:
-        """The project of the token, if the server is in it and Nova shows it to the user."""
+    def _owned(self, request: Mapping[str, Any], server: str) -> tuple[str, str]:
+        """The token's project, if the server is in it and Nova shows it, and its ``hostId``."""
         project = str(request.get("HTTP_X_PROJECT_ID", ""))
         if not re.fullmatch(_PROJECT, project):  # a token of a domain or of the system
             raise _Refused(HTTPStatus.FORBIDDEN)
         try:
             reply = self._show_server(request, server)
             details = reply.json()["server"] if reply.status_code == HTTPStatus.OK else {}
+            host_id = str(details.get("hostId") or "")
             owned = (details.get("id"), details.get("tenant_id")) == (server, project)
         except (ClientException, AttributeError, LookupError, TypeError, ValueError) as exc:
             LOG.warning("cannot get a server from Nova: %s", exc)
@@ -95,7 +96,7 @@ class Application:
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE)
         if not owned:
             raise _Refused(HTTPStatus.NOT_FOUND)
-        return project
+        return project, host_id
 
     def _show_server(self, request: Mapping[str, Any], server: str) -> Any:
         """Nova's reply to the user: the filter's own plugin would add this service's token."""

@@ -4,6 +4,7 @@ Means come from the samples themselves, without the extrapolation of PromQL's ``
 equal what the host counted.
 """
 
+import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +48,22 @@ def queries(server: str, project: str) -> tuple[str, str]:
         f'{{__name__=~"amp_({names})",{own}}}[{WINDOW_S}s]',
         f"amp_core_type_coefficient_ratio and on (job, instance) amp_{_CPU}{{{own}}}",
     )
+
+
+def on_host(series: Sequence[Series], host_id: str, project: str) -> list[Series]:
+    """The series of the host that Nova names, if the scrape job gives hosts their names.
+
+    ``host_id``: what Nova shows to owners, a hash of project and host; empty if it was not asked.
+    A host may export what it likes, but the scrape job sets its label ``host``.
+    """
+
+    def named(host: str) -> bool:
+        names = (f"{project}{name}".encode() for name in (host, host.split(".")[0]))
+        return host_id in (hashlib.sha224(name).hexdigest() for name in names)
+
+    if not host_id or not any("host" in each.metric for each in series):
+        return list(series)
+    return [each for each in series if named(each.metric.get("host", ""))]
 
 
 def figures(series: Sequence[Series], coefficients: Sequence[Series]) -> dict[str, Any]:

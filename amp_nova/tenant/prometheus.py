@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from amp_nova.prometheus import Prometheus
-from amp_nova.tenant.figures import Series, figures, queries
+from amp_nova.tenant.figures import Series, figures, on_host, queries
 
 LOG = logging.getLogger(__name__)
 QUERIES_MAX = 8
@@ -30,13 +30,16 @@ class ServerFigures:
     def __init__(self, settings: Any) -> None:
         self._prometheus = Prometheus(settings.prometheus_url)
         self._workers = ThreadPoolExecutor(QUERIES_MAX, "prometheus")
-        self._cache: dict[tuple[str, str], tuple[float, Future[dict[str, Any]]]] = {}
+        self._cache: dict[tuple[str, str, str], tuple[float, Future[dict[str, Any]]]] = {}
         self._lock = threading.Lock()
         self._failed = False
 
-    def figures(self, server: str, project: str) -> dict[str, Any]:
-        """Figures with their age and source; empty if there are none, or none in time."""
-        answer, failure = self._answer(server, project), None
+    def figures(self, server: str, project: str, host_id: str = "") -> dict[str, Any]:
+        """Figures with their age and source; empty if there are none, or none in time.
+
+        ``host_id``: as in ``on_host``.
+        """
+        answer, failure = self._answer(server, project, host_id), None
         try:
             failure = answer.exception(ANSWER_S)
         except (TimeoutError, CancelledError) as exc:
@@ -49,9 +52,9 @@ class ServerFigures:
             values["age_s"] = round(max(0.0, time.time() - values.pop("measured_s")), 1)
         return values
 
-    def _answer(self, server: str, project: str) -> Future[dict[str, Any]]:
+    def _answer(self, server: str, project: str, host_id: str) -> Future[dict[str, Any]]:
         """The pending answer or the last one; concurrent requests share it."""
-        now_s, key = time.monotonic(), (server, project)
+        now_s, key = time.monotonic(), (server, project, host_id)
         with self._lock:
             for old, (at_s, future) in list(self._cache.items()):  # oldest first
                 if now_s - at_s < CACHE_S:
@@ -62,9 +65,10 @@ class ServerFigures:
                 self._cache[key] = now_s, self._workers.submit(self._figures, *key)
             return self._cache[key][1]
 
-    def _figures(self, server: str, project: str) -> dict[str, Any]:
+    def _figures(self, server: str, project: str, host_id: str) -> dict[str, Any]:
         samples, coefficients = queries(server, project)
-        values = figures(self._query(samples), self._query(coefficients))
+        found = on_host(self._query(samples), host_id, project)
+        values = figures(found, self._query(coefficients))
         if values:
             at = datetime.fromtimestamp(values["measured_s"], UTC).isoformat(timespec="seconds")
             values |= {"source": "prometheus", "measured_at": at}

@@ -1,5 +1,6 @@
 """Shared by tests of amp-nova-vendordata: series, fakes of Prometheus and Nova, forged requests."""
 
+import hashlib
 import io
 import json
 import threading
@@ -179,7 +180,9 @@ def nova(answer=None):
             server, token = self.path.rpartition("/")[2], self.headers["X-Auth-Token"]
             owner = OWNERS.get(server)
             shown = owner and (token == "admin" or TOKENS[token].get("PROJECT_ID") == owner)
-            body = json.dumps({"server": {"id": server, "tenant_id": owner}}).encode()
+            host_id = hashlib.sha224(f"{owner}compute-1".encode()).hexdigest()
+            shown = {"id": server, "tenant_id": owner, "hostId": host_id}
+            body = json.dumps({"server": shown}).encode()
             reply(self, body if shown else b'{"itemNotFound": {}}', 200 if shown else 404)
 
         def log_message(self, *_):

@@ -48,6 +48,21 @@ def test_host_list_shows_capacity_claims_and_what_is_measured(cloud):
     assert (slow["Delivered By Host"], fast["Delivered By Host"]) == (0.4987, None)
 
 
+def test_no_name_controls_the_terminal(cloud):
+    """A host's agent names core types, and a scrape job's labels are not escaped by Prometheus."""
+    evil = "fast\x1b]0;owned\x07\x1b[2J\u202e"
+    cloud.host("odd", {evil: 1000})
+    cloud.server("web", "half", "odd")
+    cloud.service, cloud.told["web-id"] = "http://amp", {"current_core_type": evil, evil: 1}
+    for command, words in ((ListHost, ()), (ShowHost, ("odd",)), (ShowServer, ("web",))):
+        for form in ("table", "csv", "value", "json", "yaml"):
+            if form == "csv" and command is not ListHost:
+                continue
+            text = cloud.run(command, *words, "-f", form)[1]
+            assert "owned" in text, (command, form)
+            assert not {"\x1b", "\x07", "\u202e"} & set(text), (command, form)
+
+
 def test_host_show_names_the_bookings_on_the_host(cloud, monkeypatch):
     """What an operator looks at before he empties a host."""
     monkeypatch.setattr("time.time", lambda: 1000.0)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -19,8 +20,10 @@ from tests.support.tenant import (
     call,
     conf,
     forged,
+    half,
     nova,
     nova_request,
+    series,
     settings,
 )
 
@@ -47,7 +50,7 @@ class Filter:
         return self.application(request, start)
 
 
-def figures(server, project):
+def figures(server, project, host_id=""):
     """Figures of a server in its own project alone, as Prometheus answers them."""
     known = OWNERS.get(server) == project
     return {"told": SECRET if server == SERVER else "other"} if known else {}
@@ -193,6 +196,25 @@ def test_all_that_nova_may_send_is_accepted(service):
 def test_there_is_nothing_else(service, method, path):
     """No other method or path."""
     assert call(service, method, path, HTTP_X_AUTH_TOKEN="nova") == (404, {})
+
+
+def test_an_owner_is_told_what_the_host_says_that_nova_names(fake):
+    """Another host may export series of this server and project, but not under this host's name."""
+    honest = half()
+    evil = half("compute-6:9178", steps=31, start=9e6, until_s=time.time() + 1.0)
+    evil[0] = series("instance_booked_refcores", [99.0] * 31, "compute-6:9178")
+    for each in honest:
+        each["metric"]["host"] = "compute-1.example.org"
+    for each in evil:
+        each["metric"]["host"] = "compute-6.example.org"
+    fake.samples = [*honest, *evil]
+    with nova() as url:
+        service = Filter(Application(conf(), ServerFigures(settings(fake.url)).figures), url)
+        status, told = call(service, "GET", f"/v1/servers/{SERVER}", HTTP_X_AUTH_TOKEN="owner")
+
+    assert (status, told["booked_refcores"]) == (200, 0.5)
+    assert told["delivered_refcores"] == pytest.approx(0.5)
+    assert told["window_s"] == 300.0
 
 
 def test_no_forged_request_gives_anything_about_another_project(fake, caplog, monkeypatch):
