@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,13 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
-
-def since_boot_s() -> float:
-    """Time since this boot, suspension included, which nobody can set."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+_SINCE_BOOT = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
 class Pauses:
     """The folder of pauses, which survive agent and boot.
 
-    An end is kept on two clocks: ``since_boot`` decides in the boot in which the pause was made,
+    Their ends are kept on two clocks: ``since_boot`` counts in the boot in which a pause was made,
     because the wall clock (``clock``) may step; after a reboot there is only the wall clock.
     """
 
@@ -37,14 +34,13 @@ class Pauses:
         self,
         state_path: Path,
         clock: Callable[[], float] = time.time,
-        since_boot: Callable[[], float] = since_boot_s,
-        boot_id: str = BOOT_ID,
+        since_boot: Callable[[], float] = _SINCE_BOOT,
     ) -> None:
         self._folder = state_path / "holds"
         self._clock, self._since_boot = clock, since_boot
         self._boot = ""
         with contextlib.suppress(OSError):
-            self._boot = files.text(boot_id).strip()
+            self._boot = files.text(BOOT_ID).strip()
         self._stamp = 0
         self._read: dict[str, tuple[float | None, str]] = {}
 
@@ -88,11 +84,10 @@ class Pauses:
 
         Raises ``AmpError`` if the UUID is not valid or the file cannot be written.
         """
-        content: dict[str, object] = {"until_s": None, "why": why}
+        content: dict[str, object] = {"until_s": None, "why": why, "boot": self._boot}
         if ttl_s is not None:
-            until_boot_s = self._since_boot() + ttl_s
-            content |= {"until_s": self._clock() + ttl_s, "until_boot_s": until_boot_s}
-            content["boot"] = self._boot
+            content["until_s"] = self._clock() + ttl_s
+            content["until_boot_s"] = self._since_boot() + ttl_s
         if not _NAME.fullmatch(resource):
             raise AmpError(f"'{resource}' is not the UUID of an instance")
         path = self._folder / f"{resource}.json"

@@ -181,8 +181,8 @@ def nova(answer=None):
             owner = OWNERS.get(server)
             shown = owner and (token == "admin" or TOKENS[token].get("PROJECT_ID") == owner)
             host_id = hashlib.sha224(f"{owner}compute-1".encode()).hexdigest()
-            shown = {"id": server, "tenant_id": owner, "hostId": host_id}
-            body = json.dumps({"server": shown}).encode()
+            about = {"id": server, "tenant_id": owner, "hostId": host_id}
+            body = json.dumps({"server": about}).encode()
             reply(self, body if shown else b'{"itemNotFound": {}}', 200 if shown else 404)
 
         def log_message(self, *_):

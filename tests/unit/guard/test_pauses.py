@@ -3,6 +3,7 @@
 import pytest
 
 from amp_nova.exceptions import AmpError
+from amp_nova.guard import pauses as pauses_
 from amp_nova.guard.pauses import Pauses
 
 UUID = "7b4c0ac4-6d3f-4c8e-9a53-0a4f5f3b8e21"
@@ -31,7 +32,7 @@ def pauses(tmp_path, clock):
     return Pauses(tmp_path, clock, clock)
 
 
-def test_a_step_of_the_wall_clock_ends_no_pause(tmp_path):
+def test_a_step_of_the_wall_clock_ends_no_pause(tmp_path, monkeypatch):
     """Nor does it make one longer; after a reboot, the wall clock is all there is."""
     wall, boot = Clock(), Clock()
     boot.now_s = 500.0
@@ -44,7 +45,8 @@ def test_a_step_of_the_wall_clock_ends_no_pause(tmp_path):
 
     (tmp_path / "boot").write_text("another")
     boot.now_s = 1.0
-    rebooted = Pauses(tmp_path, wall, boot, str(tmp_path / "boot"))
+    monkeypatch.setattr(pauses_, "BOOT_ID", str(tmp_path / "boot"))
+    rebooted = Pauses(tmp_path, wall, boot)
     assert rebooted.current() == {UUID: "paused"}
     wall.now_s += 300.0
     boot.now_s += 300.0
