@@ -53,11 +53,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amp_nova.hardware.effective_speed import gain, speed, speed_over
+from amp_nova.hardware.effective_speed import speed, speed_over
 from amp_nova.policies.api import Decision, HostView, at_least, sections
 from amp_nova.policies.placing import deficit, virtual_time
 from amp_nova.policies.placing.deficit import Accounts
-from amp_nova.policies.placing.score import known_speedups, mean_known
+from amp_nova.policies.placing.score import assumed_speedup, known_speedups
 from amp_nova.policies.placing.whole_instances import InstanceView, Name, instances_of, take_turns
 
 UNFAIRNESS_KEPT = 0.95
@@ -110,7 +110,7 @@ class AcfsPolicy:
         threads = THREADS in printed
         instances = instances_of(view, speedups, accounts, per_vcpu=self.per_vcpu)
         types = view.topology.core_types
-        mean = max(1.0, mean_known(speedups.values(), gain(types, len(types) - 1) or 1.0))
+        mean = assumed_speedup(types, speedups)
         own = {name: mean if i.speedup is None else i.speedup for name, i in instances.items()}
         if threads:
             whole = {name: i.whole_speedup(types, own[name]) for name, i in instances.items()}

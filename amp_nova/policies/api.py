@@ -48,7 +48,7 @@ class VcpuView(Struct, frozen=True):
     last_pcpu: int | None = None
     """The pCPU it last ran on."""
     ipc: float | None = None
-    """Instructions per cycle while it ran, smoothed (kwon2011 section 3.1).
+    """Instructions per cycle while it ran, smoothed (kwon2011 section 3.2).
 
     If cycles are not counted: instructions per nanosecond divided by the core type's coefficient,
     which ranks vCPUs in a similar way. ``None``: instructions are not counted."""

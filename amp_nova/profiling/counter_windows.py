@@ -1,6 +1,6 @@
 """Counter windows: a vCPU's counter profile, smoothed window by window, per core type.
 
-As in kwon2011 section 3.1, counters are read over a window of 2.0 s in every interval of 2.5 s. An
+As in kwon2011 section 3.2, counters are read over a window of 2.0 s in every interval of 2.5 s. An
 IPC that differs by more than 15 % from the current one replaces it only if the change persists for
 two consecutive intervals. Here such a change also starts a new phase: what was measured before it,
 on any core type, no longer counts.
@@ -100,7 +100,7 @@ def _is_near(one: float, other: float) -> bool:
 def smooth(before: Smoothed | None, measured: float) -> Smoothed:
     """Accept a change of up to 15 % at once, a larger one if two intervals in a row agree.
 
-    The smoothing of kwon2011 section 3.1.
+    The smoothing of kwon2011 section 3.2.
     """
     if before is None or _is_near(measured, before.value):
         return Smoothed(measured)

@@ -30,7 +30,7 @@ from amp_nova.model.topology import CoreType
 from amp_nova.policies.api import Decision, HostView, VcpuView, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.deficit import Accounts
-from amp_nova.policies.placing.score import known_speedups, mean_known
+from amp_nova.policies.placing.score import assumed_speedup, known_speedups
 from amp_nova.policies.placing.whole_instances import instances_of
 
 SAMPLING = "2.3"
@@ -72,7 +72,7 @@ class EqpPolicy:
         if sampling:
             samples = {v.key: _sampled(view, v, memory.samples.get(v.key)) for v in view.vcpus}
             speedups = {key: _sampled_speedup(types, sample) for key, sample in samples.items()}
-        mean = mean_known(speedups.values(), gain(types, len(types) - 1) or 1.0)
+        mean = assumed_speedup(types, speedups)
         instances = instances_of(view, speedups, accounts, per_vcpu=self.per_vcpu or sampling)
         claim = {}
         for instance in instances.values():

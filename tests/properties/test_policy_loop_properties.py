@@ -18,6 +18,7 @@ from amp_nova_lab.report import Windows
 from amp_nova_lab.scenarios.scenario import Guest
 from amp_nova_lab.scenarios.workload import Phase, Workload
 from tests.properties.examples import examples
+from tests.support.hosts import topology
 
 INTERVAL_S = 2.5
 INTERVALS = 6
@@ -115,3 +116,32 @@ def test_booked_never_below_booking_and_nobody_starves(policy, seed):
     for at, core_type in enumerate(host.topology.core_types):
         run_s = math.fsum(m.run_s[at] for g in guests for m in host.meters(g.name))
         assert run_s <= DURATION_S * len(host.topology.pcpus_of(core_type.name)) + 1e-6
+
+
+SHARING = ("a-dwrr", "aash", "acfs", "amp-adaptive-fair", "amp-fair", "eqp", "hsp", "prop-sp", "rr")
+"""Policies that give fast cores to whoever is behind or gains; others do not move guests for it."""
+
+
+@pytest.mark.parametrize("name", SHARING)
+@settings(max_examples=examples(10))
+@given(seed=st.integers(0, 2**32))
+def test_nobody_is_frozen_out_of_the_fast_cores(name, seed):
+    """Whatever others gain, also if that is nothing, or if it is known because they are bound."""
+    chance = random.Random(seed)
+    slow, fast = chance.randint(1, 3), chance.randint(1, 2)
+    kinds = topology({"slow": (slow, 1.0), "fast": (fast, 2.0)})
+    guests = []
+    for i in range(slow + fast):
+        bound = i < slow and chance.random() < 0.4
+        specs = {"amp:core_type": "slow"} if bound else {}
+        work = Workload((Phase((1.0, chance.choice([1.0, 1.0, 1.5, 2.0, 3.0]))),))
+        guests.append(Guest(f"vm{i}", parse(specs, 1), work, specs))
+    host = SimHost(kinds, guests)
+    loop = Loop(host, host, LoopSettings(policy=PolicySettings(INTERVAL_S)), load_policy(name))
+    tried = {guest.name for guest in guests if guest.booking.core_type}
+    for step in range(int(10 * INTERVAL_S)):
+        host.advance(float(step + 1))
+        for domain in loop.cycle().domains:
+            if kinds.only_type(domain.vcpus[0].reading.pcpus) == kinds.core_types[-1]:
+                tried.add(domain.domain.resource)
+    assert tried == {guest.name for guest in guests}

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from amp_nova.hardware.effective_speed import gain, speed
 from amp_nova.model.observation import VcpuKey
+from amp_nova.model.topology import CoreType
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing.core_shares import Score
 from amp_nova.policies.placing.deficit import Accounts, DeficitAccount
@@ -25,6 +26,16 @@ def mean_known(values: Iterable[float | None], default: Default) -> float | Defa
     """The mean of the values that are known, ``default`` if none is."""
     present = [v for v in values if v is not None]
     return math.fsum(present) / len(present) if present else default
+
+
+def assumed_speedup(types: tuple[CoreType, ...], speedups: Mapping[VcpuKey, float | None]) -> float:
+    """What a vCPU with an unknown speedup is assumed to gain: the mean of the known ones.
+
+    At least what the hardware says, or nobody would be tried beside vCPUs that gain nothing. Who
+    gains less is overestimated only until it has been tried.
+    """
+    hardware = gain(types, len(types) - 1) or 1.0
+    return max(hardware, mean_known(speedups.values(), hardware))
 
 
 def known_speedups(

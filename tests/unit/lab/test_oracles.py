@@ -198,3 +198,13 @@ def test_a_newcomer_is_owed_nothing(counted):
 
     (meter,) = host.meters("new")
     assert meter.run_s[1] == pytest.approx(30.0, abs=8.0)
+
+
+@pytest.mark.parametrize("policy", ["acfs", "eqp", "amp-fair"])
+def test_a_guest_that_gains_nothing_does_not_freeze_the_others(policy):
+    """The only speedup that is known at first is 1.0, as its guest is bound to slow cores."""
+    bound = guest("bound", speed=1.0, core_type="slow")
+    alike = guest("a"), guest("b")
+    found = run(scenario(bound, *alike, duration_s=120.0, policy=policy, slow=2, fast=1))
+
+    assert found.vms["a"].slowdown == pytest.approx(found.vms["b"].slowdown, rel=0.02)
