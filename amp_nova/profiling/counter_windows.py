@@ -1,6 +1,6 @@
 """Counter windows: a vCPU's counter profile, smoothed window by window, per core type.
 
-As in kwon2011 section 3.2, counters are read over a window of 2.0 s in every interval of 2.5 s. An
+As in kwon2011 section 3.1, counters are read over a window of 2.0 s in every interval of 2.5 s. An
 IPC that differs by more than 15 % from the current one replaces it only if the change persists for
 two consecutive intervals. Here such a change also starts a new phase: what was measured before it,
 on any core type, no longer counts.

@@ -141,8 +141,8 @@ class Cloud:
         return {host: int(changed) for host, changed, *_ in RECAP.findall(said)}
 
     def packages(self, version: str) -> dict[str, object]:
-        """The variables that install the Debian packages of this version."""
-        found = sorted(map(str, (self.share / version).glob("*.deb")))
+        """The variables that install the Debian packages of this version; no laboratory."""
+        found = sorted(map(str, (self.share / version).glob("*amp-nova[-_][a0]*.deb")))
         assert len(found) == 2
         return {"amp_nova_files": found}
 
