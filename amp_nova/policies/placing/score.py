@@ -31,11 +31,11 @@ def mean_known(values: Iterable[float | None], default: Default) -> float | Defa
 def assumed_speedup(types: tuple[CoreType, ...], speedups: Mapping[VcpuKey, float | None]) -> float:
     """What a vCPU with an unknown speedup is assumed to gain: the mean of the known ones.
 
-    At least what the hardware says, or nobody would be tried beside vCPUs that gain nothing. Who
-    gains less is overestimated only until it has been tried.
+    At least half of what the hardware gains, or nobody would be tried beside vCPUs that gain
+    nothing. Who gains less is overestimated only until it has been tried.
     """
     hardware = gain(types, len(types) - 1) or 1.0
-    return max(hardware, mean_known(speedups.values(), hardware))
+    return max((1.0 + hardware) / 2.0, mean_known(speedups.values(), hardware))
 
 
 def known_speedups(
