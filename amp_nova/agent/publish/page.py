@@ -9,17 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
-from importlib.resources import files
 
 from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.publish import host_info
 from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.page_style import STYLE
 from amp_nova.agent.publish.snapshot import FLOATS, SPAN_S, History, in_refcores
 from amp_nova.model import cpulist
 from amp_nova.model.topology import PCpu
 
-STYLE = files(__package__).joinpath("page.css").read_text()
 WIDTH, HEIGHT = 600, 100
 """Of a chart, in units of its SVG."""
 STALE_S = 30.0

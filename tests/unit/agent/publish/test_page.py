@@ -13,7 +13,8 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import snapshot
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.page import HEIGHT, STYLE, WIDTH, View, chart, figure, render
+from amp_nova.agent.publish.page import HEIGHT, WIDTH, View, chart, figure, render
+from amp_nova.agent.publish.page_style import STYLE
 from amp_nova.agent.publish.snapshot import History
 from amp_nova_lab.host import SimHost
 from tests.support import reports

@@ -1,6 +1,10 @@
-/* For light and dark, phones and wide screens. The colours of causes are those of Okabe and Ito, which
-   colour-blind people can tell apart; the page names each cause beside its colour. */
-:root {
+"""The style sheet of the agent's page.
+
+For light and dark, phones and wide screens. The colours of causes are those of Okabe and Ito, which
+colour-blind people can tell apart; the page names each cause beside its colour.
+"""
+
+STYLE = """:root {
   color-scheme: light dark;
   --page: light-dark(#f6f7f9, #14171b); --card: light-dark(#fff, #1d2127);
   --text: light-dark(#1b1f24, #e7eaee); --quiet: light-dark(#5a6572, #9aa6b4);
@@ -51,3 +55,4 @@ td:nth-child(2) { width: 18rem; }
   td:nth-child(4):not(:empty)::before { content: "Not delivered: "; }
   tr { border-top: 1px solid var(--rule); padding: .5rem 0; }
 }
+"""
