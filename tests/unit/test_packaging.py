@@ -277,3 +277,12 @@ def test_the_tested_releases_of_nova_can_be_installed(extra):
         assert allowed == majors[majors.index(upgrade.TESTED[0]) :]
     else:
         assert allowed == [*upgrade.TESTED]
+
+
+def test_the_packages_have_modules_alone():
+    """Built without git, as for Debian, pbr leaves out every other file."""
+    listed = subprocess.run(
+        ["git", "ls-files", "amp_nova", "amp_nova_lab", "amp_nova_tempest_plugin"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert [name for name in listed.stdout.split() if not name.endswith(".py")] == []
