@@ -38,6 +38,7 @@ ELSEWHERE = {
     "explain": "test_status.py",
     "survey": "test_survey.py, without Prometheus, an exporter or such a flavor",
     "calibrate": "what the others name; a busy host: test_calibrate.py",
+    "selftest": "makes all that it needs: test_selftest_real.py",
 }
 """Commands with a situation that a test of their own creates."""
 ANYWHERE = {
