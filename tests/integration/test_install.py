@@ -91,6 +91,7 @@ COMMANDS = [
     # words, exit status, and a word of the answer
     ("amp-nova topology", 0, "fast"),
     ("amp-nova calibrate --no-write --repeat 1 --seconds 5 --kernels integer --force", 0, "fast"),
+    ("amp-nova selftest --seconds 0", 2, "from 1 to 60"),
     ("amp-nova status", 1, "start amp-nova-agent"),
     ("amp-nova explain x", 1, "start amp-nova-agent"),
     ("amp-nova pause x --ttl 60", 2, "start libvirt"),
