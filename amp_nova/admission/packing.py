@@ -327,7 +327,7 @@ def replay(
     return made, left
 
 
-def _settled(demand: Demand, topology: Topology) -> Demand:
+def _on_its_type(demand: Demand, topology: Topology) -> Demand:
     """The demand of a vCPU that cannot leave the core type it is on."""
     there = None if demand.packed is None else topology.type_of(demand.packed)
     name = demand.core_type or demand.current or (there.name if there else None)
@@ -378,7 +378,7 @@ def pack(
     """
     empty = free_cores.empty(topology, reserve_ratio)
     if topology.one_type:
-        demands = [_settled(d, topology) for d in demands]
+        demands = [_on_its_type(d, topology) for d in demands]
     demands = sorted(demands, key=_hardest_first)
     able = [d for d in demands if any(_places(d, _options(d, topology), empty))]
     made = _best_attempt(able, topology, empty, steps_max)

@@ -98,6 +98,13 @@ class SelfTest(Report):
         """Run all checks; exit status 1 if a promise is not kept."""
         if os.geteuid() != 0:
             raise ConfigInvalid("only root may make cgroups: run it as root")
+        if args.save:
+            try:
+                Path(args.save).touch()  # not after a minute of measuring
+            except OSError as exc:
+                raise ConfigInvalid(
+                    f"--save {args.save}: {exc.strerror}: name a file that can be written"
+                ) from exc
         with tempfile.TemporaryDirectory(prefix="amp-nova-selftest-") as folder:
             conf = _configuration(args.config_file, Path(folder))
             topology = load_topology(conf)
@@ -119,10 +126,7 @@ class SelfTest(Report):
             "verdict": verdict,
         }
         if args.save:
-            try:
-                Path(args.save).write_text(as_json(document) + "\n")
-            except OSError as exc:
-                raise ConfigInvalid(f"--save {args.save}: {exc.strerror}") from exc
+            Path(args.save).write_text(as_json(document) + "\n")
         rows = [
             (c.check, c.core_type, short(c.promised), short(c.measured), c.verdict) for c in checks
         ]
@@ -205,7 +209,8 @@ class _Trial:
             from amp_nova.agent.service import Service
             from amp_nova.host.stand_in import StandIns
         except ImportError as exc:
-            raise ConfigInvalid(NO_LIBVIRT) from exc
+            missing = NO_LIBVIRT if exc.name == "libvirt" else f"{exc}: install amp-nova[agent]"
+            raise ConfigInvalid(missing) from exc
         self._types = [t for t in topology.core_types if t.coefficient]
         if not self._types:
             raise ConfigInvalid("no core type has a coefficient: run amp-nova calibrate")

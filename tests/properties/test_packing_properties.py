@@ -229,17 +229,17 @@ def test_where_guests_cannot_span_core_types_each_is_on_one(data):
     ]
     before = pack(wanted, host)
     newcomer = Demand(("new", 0), data.draw(sizes), everything)
-    settled = [
+    there = [
         structs.replace(d, packed=at, admitted=True, current=host.type_of(at).name)
         for d in wanted
         if (at := before.placed.get(d.key)) is not None
     ]
-    after = pack([*settled, newcomer], host)
+    after = pack([*there, newcomer], host)
 
     for packing in (before, after):
         types = {(k[0], host.type_of(p).name) for k, p in packing.placed.items()}
         assert len(types) == len({guest for guest, _ in types})
-    assert all(host.type_of(after.placed[d.key]).name == d.current for d in settled)
+    assert all(host.type_of(after.placed[d.key]).name == d.current for d in there)
     for amount, count in guests[:1]:
         alone = [d for d in wanted if d.key[0] == 0]
         fits = any(
