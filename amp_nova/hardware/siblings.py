@@ -13,6 +13,8 @@ from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 
 LEAST_FACTOR = 0.1
+HALF = 0.5
+"""Two threads of a core do at least the work of one, so this is a bound and no estimate."""
 
 
 def declare(topology: Topology, lines: Sequence[str]) -> Topology:
@@ -81,20 +83,26 @@ def with_factors(topology: Topology, lines: Sequence[str]) -> Topology:
     return replace(topology, core_types=types)
 
 
-def unknown_cost(topology: Topology) -> tuple[str, ...]:
-    """A warning if there are core types with SMT siblings whose busy factor is unknown."""
+def assumed(topology: Topology) -> Topology:
+    """The topology with ``HALF`` where a sibling's cost was neither measured nor declared.
+
+    A warning names these core types.
+    """
     names = [
         t.name
         for t in topology.core_types
         if t.threads_per_core > 1 and t.smt_busy_factor is None and topology.pcpus_of(t.name)
     ]
     if not names:
-        return ()
+        return topology
+    types = [
+        replace(t, smt_busy_factor=HALF) if t.name in names else t for t in topology.core_types
+    ]
     sentence = (
-        f"it is not known what a busy sibling costs on {', '.join(names)}, so bookings count every "
-        "thread as a core: run 'amp-nova calibrate' or set [topology] smt_busy_factor"
+        f"it is not known what a busy sibling costs on {', '.join(names)}, so a thread beside one "
+        "counts as half a core: run 'amp-nova calibrate' or set [topology] smt_busy_factor"
     )
-    return (sentence,)
+    return replace(topology, core_types=tuple(types), warnings=(*topology.warnings, sentence))
 
 
 def _wrong(line: str, why: str) -> ConfigInvalid:

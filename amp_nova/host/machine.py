@@ -6,7 +6,6 @@ It is kept up to date as CPUs go online and offline.
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import replace
 
 from oslo_config import cfg
 
@@ -38,7 +37,7 @@ def load_topology(conf: cfg.ConfigOpts) -> Topology:
         _check_trusted(options.calibration_file)
         topology = provenance.apply(topology, options.calibration_file, options.root)
     topology = siblings.with_factors(topology, options.smt_busy_factor)
-    topology = replace(topology, warnings=topology.warnings + siblings.unknown_cost(topology))
+    topology = siblings.assumed(topology)
     _check_reference(topology)
     return topology
 

@@ -13,7 +13,7 @@ DECLARED = (
     "the coefficient of p-core is declared by the firmware, not measured: run 'amp-nova calibrate'"
 )
 SMT_UNKNOWN = (
-    "it is not known what a busy sibling costs on p-core, so bookings count every thread as a "
+    "it is not known what a busy sibling costs on p-core, so a thread beside one counts as half a "
     "core: run 'amp-nova calibrate' or set [topology] smt_busy_factor"
 )
 
@@ -62,7 +62,7 @@ def test_json_is_the_contract(run, hybrid):
                 "coefficient": 64 / 39,
                 "coefficient_source": "ACPI CPPC highest_perf",
                 "nominal_ips": None,
-                "smt_busy_factor": None,
+                "smt_busy_factor": 0.5,
             },
         ],
         "offline": [19],

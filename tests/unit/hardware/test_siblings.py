@@ -4,6 +4,7 @@ import pytest
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.hardware import siblings
+from amp_nova.hardware.effective_speed import bookable_refcores
 from tests.support.hosts import smt_host, topology
 
 
@@ -58,10 +59,15 @@ def test_a_wrong_factor_is_refused_in_a_sentence(line):
         siblings.with_factors(smt_host(1, slow=1), [line])
 
 
-def test_an_unknown_cost_is_a_warning():
-    """Only on core types with siblings whose factor nobody measured or declared."""
+def test_a_cost_that_nobody_measured_or_declared_is_half_and_a_warning():
+    """Two threads do at least the work of one, so no more is promised than there is."""
     unmeasured = siblings.declare(plain(), ["2-3"])
+    declared = siblings.with_factors(unmeasured, ["fast 0.6"])
 
-    assert "what a busy sibling costs on fast" in siblings.unknown_cost(unmeasured)[0]
-    assert not siblings.unknown_cost(siblings.with_factors(unmeasured, ["fast 0.6"]))
-    assert not siblings.unknown_cost(plain())
+    found = siblings.assumed(unmeasured)
+
+    assert [t.smt_busy_factor for t in found.core_types] == [None, 0.5]
+    assert bookable_refcores(found, frozenset({2, 3})) == {"slow": 0.0, "fast": 2.0}
+    assert "what a busy sibling costs on fast" in found.warnings[-1]
+    assert siblings.assumed(declared) == declared
+    assert siblings.assumed(plain()) == plain()
