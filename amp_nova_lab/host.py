@@ -129,7 +129,8 @@ class SimHost:
                 vcpu.accrue(now_s)
             vcpus = tuple([v.reading(self._pcpus) for v in guest.vcpus])
             readings.append(DomainReading(guest.domain, vcpus, None, guest.cpu_weight))
-        return Observation(round(now_s * 1e9), self.topology, tuple(readings))
+        idle_ns = self._timeline.idle_ns()
+        return Observation(round(now_s * 1e9), self.topology, tuple(readings), idle_ns=idle_ns)
 
     def apply(self, changes: Changes) -> allocation.Outcome:
         """Apply changes; nothing fails here, and guests that are gone are ignored."""

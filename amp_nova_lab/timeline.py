@@ -34,6 +34,8 @@ class PCpuSpeeds:
         self.clock = dict.fromkeys(range(len(types)), 1.0)
         """The ratio of each core type, by position, to its calibrated clock."""
         self._busy: dict[int, float] = {}
+        self._ran_s = dict.fromkeys(self._siblings, 0.0)
+        self._met_s = 0.0
         self._clocks = {position[name]: phases for name, phases in clocks.items()}
 
     @property
@@ -54,8 +56,16 @@ class PCpuSpeeds:
                     due[at] = at_s + phase.for_s, number + 1
             yield now_s, changed
 
-    def meet(self, shares: Iterable[RunningShare]) -> None:
+    def idle_ns(self, now_s: float) -> dict[int, int]:
+        """The time that each pCPU with a sibling that it slows down has been idle."""
+        for pcpu in self._ran_s:
+            self._ran_s[pcpu] += min(1.0, self._busy.get(pcpu, 0.0)) * (now_s - self._met_s)
+        self._met_s = now_s
+        return {pcpu: round((now_s - ran_s) * 1e9) for pcpu, ran_s in self._ran_s.items()}
+
+    def meet(self, shares: Iterable[RunningShare], now_s: float) -> None:
         """Take note of what runs where from now on."""
+        self.idle_ns(now_s)
         self._busy = {}
         for share in shares:
             for pcpu, cores in share.cores.items():
@@ -124,6 +134,10 @@ class Timeline:
         self._stale: dict[SimVcpu, None] = {}
         """vCPUs that may have to start or stop running."""
         self._expect_clock()
+
+    def idle_ns(self) -> dict[int, int]:
+        """The time that each pCPU with a sibling that it slows down has been idle."""
+        return self._speeds.idle_ns(self.now_s)
 
     def start(self, guest: SimGuest) -> None:
         """Begin a guest's programs and turns; its vCPUs run once time advances."""
@@ -233,7 +247,7 @@ class Timeline:
         shares = self.scheduler.reschedule()
         if self._speeds.vary:  # the speed of an unchanged share may have changed
             self._shares.update(shares)
-            self._speeds.meet(self._shares.values())
+            self._speeds.meet(self._shares.values(), self.now_s)
             shares = self._shares
         for vcpu, share in shares.items():
             vcpu.accrue(self.now_s)

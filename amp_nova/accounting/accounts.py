@@ -1,7 +1,7 @@
 """The accounts of all vCPUs, carried from one observation to the next."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import Struct, structs
 
@@ -76,6 +76,7 @@ class Accounts:
     readings: Mapping[str, DomainReading] = field(default_factory=dict)
     conditions: Mapping[VcpuKey, Conditions] = field(default_factory=dict)
     whole: bool = True
+    idle_ns: Mapping[int, int] = field(default_factory=dict)
 
     def of(self, key: VcpuKey) -> Account:
         """The account of one vCPU; an empty account if the vCPU is unknown."""
@@ -105,7 +106,7 @@ class Accounts:
             }
             for resource, vcpus in self.entries.items()
         }
-        return Accounts(self.time_ns, entries, self.readings, conditions, self.whole)
+        return replace(self, entries=entries, conditions=conditions)
 
     def _under(self, entry: AccountEntry, conditions: Conditions | None) -> AccountEntry:
         if conditions == entry.conditions:
@@ -116,7 +117,7 @@ class Accounts:
 
 def advance(before: Accounts, observation: Observation) -> Accounts:
     """Add the interval since the last observation; forget vCPUs whose instance is gone."""
-    busy = _siblings_busy(before, observation, observation.time_ns - before.time_ns)
+    busy = siblings_busy(observation, before.idle_ns, observation.time_ns - before.time_ns)
     entries, readings = {}, {}
     for domain in observation.domains:
         resource = domain.domain.resource
@@ -126,7 +127,13 @@ def advance(before: Accounts, observation: Observation) -> Accounts:
             vcpus = _domain(before, observation.time_ns, domain, vcpus, busy)
         entries[resource] = vcpus
         readings[resource] = domain
-    return Accounts(observation.time_ns, entries, readings, before.conditions, before.whole)
+    return replace(
+        before,
+        time_ns=observation.time_ns,
+        entries=entries,
+        readings=readings,
+        idle_ns=observation.idle_ns,
+    )
 
 
 def _domain(
@@ -149,7 +156,7 @@ def _domain(
             continue  # usual, and the quickest to see
         elif not _slept(entry, reading, incarnation):
             if entry.incarnation == incarnation:
-                busy_ratio = busy.get((resource, index), 0.0) if busy else 0.0
+                busy_ratio = busy.get((resource, index), 0.0)
                 account = _after(before, entry, reading, wall_ns, busy_ratio)
             else:
                 account = entry.account_at(before.time_ns)
@@ -195,22 +202,6 @@ def _slept(entry: AccountEntry, reading: VcpuReading, incarnation: str) -> bool:
         and (last.counts is None) == (reading.counts is None)
         and entry.incarnation == incarnation
     )
-
-
-def _siblings_busy(
-    before: Accounts, observation: Observation, wall_ns: int
-) -> Mapping[VcpuKey, float]:
-    """The share of time with a busy SMT sibling by vCPU; empty if its cost is not calibrated."""
-    if wall_ns <= 0 or all(t.smt_busy_factor is None for t in observation.topology.core_types):
-        return {}
-    ran = {}
-    for domain in observation.domains:
-        for reading in domain.vcpus:
-            key = (domain.domain.resource, reading.index)
-            entry = before.entries.get(key[0], {}).get(key[1])
-            if entry and entry.reading and entry.incarnation == domain.domain.incarnation:
-                ran[key] = max(0, reading.run_ns - entry.reading.run_ns) / wall_ns
-    return siblings_busy(observation, ran)
 
 
 def of_instance(vcpus: Iterable[Ratios]) -> Ratios:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from amp_nova.hardware.effective_speed import kept_ratio
+from amp_nova.hardware.effective_speed import kept_ratio, slowing_siblings
 from amp_nova.model.observation import Observation, Usage, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType
 
@@ -57,32 +57,33 @@ def losses(used: Usage, coefficient: float, core_type: CoreType) -> Losses:
 
 
 def siblings_busy(
-    observation: Observation, ran_ratios: Mapping[VcpuKey, float]
+    observation: Observation, idle_before_ns: Mapping[int, int], wall_ns: int
 ) -> dict[VcpuKey, float]:
-    """The probability that a sibling of its pCPU was busy, for every vCPU whose pCPU is known.
+    """The share of time in which a sibling of its pCPU was busy, whatever ran there, by vCPU.
 
-    That pCPU is the only one in its affinity, otherwise the one it last ran on. Only vCPUs count:
-    other load on the host does not.
+    Siblings count as busy independently of each other and of the vCPU. A vCPU that may run on
+    several pCPUs meets the mean of their siblings, unless it is known where it ran last.
     """
-    places = {
-        (reading.domain.resource, vcpu.index): pcpu
+    siblings_of = slowing_siblings(observation.topology)
+    if wall_ns <= 0 or not siblings_of:
+        return {}
+    beside = {}
+    for pcpu, siblings in siblings_of.items():
+        idle = 1.0
+        for sibling in siblings:
+            before_ns, now_ns = idle_before_ns.get(sibling), observation.idle_ns.get(sibling)
+            if before_ns is None or now_ns is None:
+                idle = 0.0  # not known, as after it came online
+            else:
+                idle *= min(1.0, max(0.0, (now_ns - before_ns) / wall_ns))
+        beside[pcpu] = 1.0 - idle
+    return {
+        (reading.domain.resource, vcpu.index): _beside(vcpu, beside)
         for reading in observation.domains
         for vcpu in reading.vcpus
-        if (pcpu := _place(vcpu)) is not None
     }
-    load: dict[int, float] = {}
-    for key, pcpu in places.items():
-        load[pcpu] = load.get(pcpu, 0.0) + ran_ratios.get(key, 0.0)
-    busy = {}
-    for key, pcpu in places.items():
-        idle = 1.0
-        for other in observation.topology.siblings_of(pcpu):
-            idle *= 1.0 - min(1.0, load.get(other, 0.0))
-        busy[key] = 1.0 - idle
-    return busy
 
 
-def _place(vcpu: VcpuReading) -> int | None:
-    if len(vcpu.pcpus) == 1:
-        return min(vcpu.pcpus)
-    return vcpu.last_pcpu if vcpu.last_pcpu in vcpu.pcpus else None
+def _beside(vcpu: VcpuReading, beside: Mapping[int, float]) -> float:
+    pcpus = vcpu.pcpus if vcpu.last_pcpu not in vcpu.pcpus else (vcpu.last_pcpu,)
+    return sum([beside.get(p, 0.0) for p in pcpus]) / max(1, len(pcpus))

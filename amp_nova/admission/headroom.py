@@ -10,6 +10,7 @@ pCPU.
 from collections.abc import Hashable, Iterable, Mapping
 
 from amp_nova.admission.packing import Demand, Packing
+from amp_nova.hardware.effective_speed import slowed_by_siblings
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.cpu_weight import FLOOR_CORES
 from amp_nova.model.topology import CoreType, Topology
@@ -22,9 +23,9 @@ def most_cores(
 
     Both in cores. Demands are spread, largest first, over the pCPUs of their core type, each to
     the one with the most free capacity, as the kernel would balance them; with ``one_pcpu``, or
-    with a core to themselves, they stay where they are packed. Demands on one pCPU divide what is
-    free there in proportion to their need. If a booking is unplaced, all free capacity is kept for
-    it, and there is no headroom.
+    with siblings that may slow them down, they stay where they are packed. Demands on one pCPU
+    divide what is free there in proportion to their need. If a booking is unplaced, all free
+    capacity is kept for it, and there is no headroom.
     """
     free = dict(packing.free_cores)
     placed: list[tuple[Demand, float, int]] = []
@@ -38,7 +39,8 @@ def most_cores(
         free[at] += need
         home = at
         core_type = topology.type_of(at)
-        if not one_pcpu and core_type is not None and at not in packing.whole:
+        stays = one_pcpu or at in packing.whole
+        if core_type is not None and not stays and not slowed_by_siblings(core_type):
             usable = demand.allowed & topology.pcpus_of(core_type.name) - packing.whole
             there = sorted(usable & free.keys())
             home = max(there, key=lambda p: free[p] + (TOLERANCE if p == at else 0.0))

@@ -110,7 +110,7 @@ needs more than the rest of a pCPU, up to a whole one, gets a pCPU without other
 How bookings use the hardware threads (SMT siblings) of a core. A busy sibling slows a thread down
 to the factor that ``amp-nova calibrate`` measures. With ``shared``, a booking that needs more than
 a shared thread gives still gets a whole core, and limits follow the recent speed of the threads.
-Without SMT the modes do not differ.
+A factor that nobody measured or declared counts as 0.5. Without SMT the modes do not differ.
 """,
     ),
     cfg.StrOpt(
@@ -122,7 +122,8 @@ Without SMT the modes do not differ.
         ],
         help="""
 Which pCPUs a booked vCPU may use. ``core_type`` suits most hosts; ``pcpu`` avoids migrations
-between cores for guests that depend on their caches.
+between cores for guests that depend on their caches. Where a busy sibling slows a thread down, it
+is the one pCPU in any case.
 """,
     ),
     cfg.StrOpt(

@@ -22,15 +22,21 @@ from amp_nova.control import homes
 from amp_nova.control.context import MOVED, Context, Home, Instance, Share
 from amp_nova.control.ips_controller import first_share
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.hardware.effective_speed import slowed_by_siblings
 from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import Allocation
-from amp_nova.model.bandwidth import TOLERANCE, Bandwidth, bandwidth, period_us
+from amp_nova.model.bandwidth import PERIOD_MAX_US, TOLERANCE, Bandwidth, bandwidth, period_us
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 
 GovernedBy = Literal["booking", "ips", "policy", "flavor", "excluded", "none"]
 """What governs a vCPU: a booking in reference cores, the Ips controller, a best-effort policy,
 ``amp:core_type`` alone, somebody else (the instance is paused or limited elsewhere), or nothing."""
+
+STAGGER_RATIO = 0.15
+"""By how much the periods of a core's threads differ. Two vCPUs that run half of the time meet for
+0.14 to 0.86 of it with the same period, as their first ones happened to begin, and for 0.47 to 0.53
+within every second with this (``test_siblings_real``)."""
 
 
 class Entitlement(Struct, frozen=True):
@@ -101,14 +107,22 @@ def _entitled(instance: Instance, index: int, context: Context) -> Entitlement:
     return _in_refcores(nothing, demand, instance.booking, context)
 
 
-def _period_us(demand: Demand, topology: Topology) -> int:
+def _period_us(demand: Demand, home: Home, topology: Topology) -> int:
     """The bandwidth period, which suits the fastest core type wherever the vCPU runs.
 
     So a move between core types takes one write of the limit; every write gives away up to one
     period's quota.
+
+    Each hardware thread of a core has periods of its own (``STAGGER_RATIO``): vCPUs that are
+    throttled in step would meet always or never, and how often they meet decides their speed.
     """
     greatest = max(t.coefficient or 0.0 for t in topology.core_types)
-    return period_us(min(1.0, demand.refcores / greatest))
+    period = period_us(min(1.0, demand.refcores / greatest))
+    core_type = None if home.pcpu is None else topology.type_of(home.pcpu)
+    if home.pcpu is None or core_type is None or not slowed_by_siblings(core_type):
+        return period
+    thread = sum(sibling < home.pcpu for sibling in topology.siblings_of(home.pcpu))
+    return min(PERIOD_MAX_US, round(period * (1.0 + STAGGER_RATIO * thread)))
 
 
 def _in_refcores(
@@ -120,7 +134,7 @@ def _in_refcores(
         return structs.replace(nothing, note=f"not enforced: {why}")
     cores = need_cores(demand, core_type)
     assert cores is not None  # its home is on a type with a coefficient
-    period, soft = _period_us(demand, context.topology), booking.limit == "soft"
+    period, soft = _period_us(demand, home, context.topology), booking.limit == "soft"
     limit = None if soft else bandwidth(cores, period)
     coefficient = core_type.coefficient if home.coefficient is None else home.coefficient
     note = _note(demand, limit, coefficient or 0.0, context)
@@ -235,7 +249,7 @@ def _in_ips(
         share, reason, note = Share(), f"{ips:g} Ips, soft", _unverifiable(now)
         if demand is not None and core_type is not None:
             cores = home.max_cores or need_cores(demand, core_type)
-            share = Share(cores, _period_us(demand, topology))
+            share = Share(cores, _period_us(demand, home, topology))
     else:
         share, reason, note = _ips_share(ips, now, core_type)
     counted = share.follows == "counts"

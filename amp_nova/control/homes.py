@@ -14,7 +14,7 @@ from amp_nova.admission.packing import Demand, Packing, guest_of, least_refcores
 from amp_nova.control import own_coefficients
 from amp_nova.control.context import Context, Home, Instance, Packed, Terms
 from amp_nova.flavor.extra_specs import Booking
-from amp_nova.hardware.effective_speed import slowing_siblings
+from amp_nova.hardware.effective_speed import slowed_by_siblings, slowing_siblings
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
@@ -236,7 +236,8 @@ def place(demand: Demand, context: Context) -> tuple[CoreType | None, Home, froz
         demand.coefficients.get(core_type.name),
         pcpu in packing.whole,
     )
-    if pcpu is not None and (context.terms.one_pcpu or home.whole_core):
+    stays = context.terms.one_pcpu or home.whole_core or slowed_by_siblings(core_type)
+    if pcpu is not None and stays:
         return core_type, home, frozenset({pcpu})
     there = topology.pcpus_of(core_type.name)
     if not there <= demand.allowed:  # else one set serves all vCPUs of the core type

@@ -41,13 +41,14 @@ def effective_speed(core_type: CoreType, busy_ratio: float = 0.0) -> float | Non
     return core_type.coefficient * kept_ratio(core_type.smt_busy_factor, busy_ratio)
 
 
+def slowed_by_siblings(core_type: CoreType) -> bool:
+    """Whether it matters for a thread of these cores what runs beside it."""
+    return kept_ratio(core_type.smt_busy_factor, 1.0) < 1.0
+
+
 def slowing_siblings(topology: Topology) -> Mapping[int, tuple[int, ...]]:
     """The siblings of each pCPU that slow it down; empty on a host without any."""
-    slowed = {
-        t.name
-        for t in topology.core_types
-        if t.smt_busy_factor is not None and t.smt_busy_factor < 1
-    }
+    slowed = {t.name for t in topology.core_types if slowed_by_siblings(t)}
     if not slowed:
         return {}
     siblings_of = {

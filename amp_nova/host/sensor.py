@@ -18,6 +18,7 @@ from amp_nova.host.libvirt.domain_xml import DomainXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import OnlineTopology
 from amp_nova.host.vcpu_threads import RUN_PATH, VcpuThread, VcpuThreads, incarnation, process_id
+from amp_nova.kernel import cpus
 from amp_nova.kernel.cgroups import mounts
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
@@ -123,8 +124,16 @@ class LibvirtSensor:
             DomainReading(xml.domain, (), allowed=self._allowed(xml))
             for xml in self.hypervisor.inactive().values()
         )
-        now_ns, usable = time.monotonic_ns(), self._cpusets.usable
-        return Observation(now_ns, self.topology, readings, self._paused(), inactive, usable)
+        slowed = any(t.smt_busy_factor is not None for t in self.topology.core_types)
+        return Observation(
+            time.monotonic_ns(),
+            self.topology,
+            readings,
+            self._paused(),
+            inactive,
+            self._cpusets.usable,
+            cpus.idle_ns(self._paths.root) if slowed else {},
+        )
 
     def located(self, observation: Observation) -> Observation:
         """An observation with where vCPUs ran last that may run on several core types."""

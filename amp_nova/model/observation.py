@@ -125,6 +125,7 @@ class Observation:
     ``paused``: instances that must not be changed, and why. ``inactive``: domains that are defined
     but not running, as those of stopped or suspended instances and of resized ones at their source.
     ``usable``: the pCPUs where the cpuset of all guests lets new ones run, ``None`` for all.
+    ``idle_ns``: the time that each online pCPU has been idle; empty where siblings cost nothing.
     """
 
     time_ns: int
@@ -133,6 +134,7 @@ class Observation:
     paused: Mapping[str, str] = field(default_factory=dict)
     inactive: tuple[DomainReading, ...] = ()
     usable: frozenset[int] | None = None
+    idle_ns: Mapping[int, int] = field(default_factory=dict)
 
 
 class Usage(Struct, frozen=True):
@@ -145,7 +147,7 @@ class Usage(Struct, frozen=True):
     clock_hz: float | None = None
     """Cycles per second of CPU time; ``None`` if cycles are not counted."""
     siblings_busy_ratio: float = 0.0
-    """The probability that another hardware thread of its core was busy."""
+    """The share of time in which another hardware thread of its core was busy."""
     instructions: float | None = None
     """``None`` if they are not counted."""
 

@@ -148,6 +148,11 @@ class _Run:
         )
 
 
+def fits(host: CloudHost, flavor: CloudFlavor) -> bool:
+    """Whether what a flavor books fits a host."""
+    return _Query(flavor).fits(host)
+
+
 class _Query:
     """One instance to be placed."""
 

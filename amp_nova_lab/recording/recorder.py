@@ -115,6 +115,7 @@ class Recorder:
         self._first: Observation | None = None
         self._last: Observation | None = None
         self._readings: dict[VcpuKey, tuple[str, VcpuReading]] = {}
+        self._idle_ns: Mapping[int, int] = {}
         self._instances: dict[str, RecordedInstance] = {}
         self._window_ns = 0
         self._changed = False
@@ -200,8 +201,8 @@ class Recorder:
                 used = usage(last, reading, round(passed_s * 1e9))
                 if used is not None:
                     intervals[key] = (last, reading, used)
-        ran = {key: used.run_s / passed_s for key, (_, _, used) in intervals.items()}
-        busy = siblings_busy(observation, ran) if ran and observation.topology.speeds_vary else {}
+        busy = siblings_busy(observation, self._idle_ns, round(passed_s * 1e9))
+        self._idle_ns = observation.idle_ns
         for key, (last, reading, used) in intervals.items():
             used = structs.replace(used, siblings_busy_ratio=busy.get(key, 0.0))
             _enter(

@@ -1,4 +1,4 @@
-"""Busy siblings: how likely another hardware thread of a vCPU's core was in use."""
+"""Busy siblings: how long another hardware thread of a vCPU's core was in use."""
 
 import pytest
 from msgspec import structs
@@ -14,38 +14,53 @@ SMT = Topology(
     "p",
     "test",
 )
+ANYWHERE = frozenset(range(4))
 
 
-def busy(vcpus, ran):
+def busy(vcpus, ran, before=None, topology=SMT):
+    """By vCPU, after a second in which each pCPU ran for ``ran`` seconds, ``None`` if offline."""
     domain = Domain("vm", "vm", len(vcpus))
-    seen = Observation(0, SMT, (DomainReading(domain, tuple(vcpus)),))
-    found = siblings_busy(seen, {("vm", i): share for i, share in enumerate(ran)})
+    idle_ns = {p: round(5e9 - s * 1e9) for p, s in enumerate(ran) if s is not None}
+    seen = Observation(0, topology, (DomainReading(domain, tuple(vcpus)),), idle_ns=idle_ns)
+    found = siblings_busy(seen, dict.fromkeys(ANYWHERE if before is None else before, 4e9), 10**9)
     return {key[1]: pytest.approx(ratio) for key, ratio in found.items()}
 
 
-def test_who_shares_a_core_is_told_by_affinity():
-    """0 and 1 are threads of one core, 2 has a core to itself."""
+def test_whatever_runs_on_a_sibling_counts():
+    """0 and 1 are threads of one core, 2 and 3 of the other."""
     vcpus = [reading(i, pcpus=(i,)) for i in range(3)]
 
-    assert busy(vcpus, (0.5, 0.2, 1.0)) == {0: 0.2, 1: 0.5, 2: 0.0}
+    assert busy(vcpus, (0.5, 0.2, 1.0, 0.0)) == {0: 0.2, 1: 0.5, 2: 0.0}
 
 
-def test_or_by_where_it_was_seen_last():
-    """Where it may choose; one that was seen nowhere is not judged and disturbs nobody."""
-    anywhere = frozenset(range(4))
+def test_a_vcpu_that_may_choose_counts_where_it_was_seen_or_everywhere():
+    """Everywhere is the mean."""
     vcpus = [
-        structs.replace(reading(0, pcpus=anywhere), last_pcpu=2),
-        structs.replace(reading(1, pcpus=anywhere), last_pcpu=3),
-        reading(2, pcpus=anywhere),
-        structs.replace(reading(3, pcpus=(0, 1)), last_pcpu=3),
+        structs.replace(reading(0, pcpus=ANYWHERE), last_pcpu=2),
+        reading(1, pcpus=ANYWHERE),
+        structs.replace(reading(2, pcpus=(0, 1)), last_pcpu=3),
     ]
 
-    assert busy(vcpus, (0.5, 0.25, 1.0, 1.0)) == {0: 0.25, 1: 0.5}
+    assert busy(vcpus, (0.5, 0.3, 1.0, 0.2)) == {0: 0.2, 1: 0.5, 2: 0.4}
 
 
-def test_several_vcpus_on_the_sibling_add_up():
-    """To no more than all the time."""
-    vcpus = [reading(i, pcpus=(p,)) for i, p in enumerate((0, 1, 1))]
+@pytest.mark.parametrize(
+    ("ran", "before"), [((0.1, None, 0.0, 0.0), None), ((0.1, 0.1, 0.0, 0.0), {0, 2, 3})]
+)
+def test_what_is_not_known_counts_as_busy(ran, before):
+    """So a vCPU is not throttled to what it would need on a faster pCPU."""
+    assert busy([reading(0, pcpus=(0,))], ran, before) == {0: 1.0}
 
-    assert busy(vcpus, (1.0, 0.3, 0.4))[0] == 0.7
-    assert busy(vcpus, (1.0, 0.8, 0.8))[0] == 1.0
+
+def test_counters_that_jump_give_a_share_of_the_time():
+    """Idle time is counted in ticks, and goes back on some machines."""
+    vcpus = [reading(0, pcpus=(0,)), reading(1, pcpus=(2,))]
+
+    assert busy(vcpus, (0.0, 1.01, 0.0, -0.02)) == {0: 1.0, 1: 0.0}
+
+
+def test_nothing_is_asked_where_siblings_cost_nothing():
+    """As on most hosts."""
+    free = Topology((CoreType("p", 1.0),), SMT.pcpus, "p", "test")
+
+    assert busy([reading(0, pcpus=(0,))], (1.0, 1.0, 1.0, 1.0), topology=free) == {}

@@ -9,7 +9,7 @@ from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.bandwidth import Bandwidth
-from tests.support.hosts import instance, reading, topology
+from tests.support.hosts import instance, reading, smt_host, topology
 
 UNKNOWN_SPEED = topology({"slow": (2, None), "fast": (1, None)})
 
@@ -66,6 +66,18 @@ def test_the_period_is_the_same_on_every_type():
 
     assert slow == Bandwidth(10_000, 100_000)
     assert fast == Bandwidth(5_000, 100_000)
+
+
+def test_each_thread_of_a_core_has_periods_of_its_own():
+    """Its siblings would else be throttled in step with it, where that matters."""
+    for factor, differ in ((0.6, True), (1.0, False)):
+        host = smt_host(1, factor)
+        two = [domain(f"vm{i}", [reading(pcpus=(0, 1))], pref_core="1.2") for i in range(2)]
+
+        found = entitled(*two, host=host)
+
+        periods = {e.limit.period_us for e in found.values()}
+        assert (len(periods) == 2) == differ, periods
 
 
 def test_one_pcpu_is_kept():
