@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, UNKNOWN
-from amp_nova_lab.cloud.host import CloudFlavor
+from amp_nova_lab.cloud.host import RESERVE_RATIO, CloudFlavor
 from amp_nova_lab.cloud.run import SimulatedCloud
 from amp_nova_lab.scenarios import hosts, scenario
 from amp_nova_lab.scenarios.document import Keys, Place, Text, decode
@@ -44,6 +44,7 @@ class CloudKeys(Keys, frozen=True):
     lifetime_s: Annotated[float, Meta(ge=1, le=1e15)]
     vcpus_ratio: Annotated[float, Meta(gt=0, le=1000)] = 4.0
     candidates: Annotated[int, Meta(ge=1, le=HOSTS_MAX)] = 100
+    reserve_ratio: Annotated[float, Meta(ge=0, le=0.9)] = RESERVE_RATIO
 
 
 class DescriptionKeys(FileKeys, frozen=True, kw_only=True):
@@ -81,6 +82,7 @@ def read(whole: Place, replaced: dict[str, str]) -> CloudScenario:
         keys.policy,
         keys.cloud.vcpus_ratio,
         keys.cloud.candidates,
+        keys.cloud.reserve_ratio,
     )
     name = keys.name or Path(whole.file).stem
     run = scenario.override(CloudScenario(name, cloud, keys.duration_s, keys.seed), replaced)

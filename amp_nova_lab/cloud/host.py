@@ -15,6 +15,9 @@ from amp_nova.scheduling.host_fit import HostCapacity, HostFit
 from amp_nova.scheduling.placement_score import BestEffortDemand, PlacementScore
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
+RESERVE_RATIO = 0.05
+"""The default of ``[agent] reserve_ratio``."""
+
 
 @dataclass(frozen=True, slots=True)
 class CloudFlavor:
@@ -33,9 +36,12 @@ class CloudFlavor:
 class CloudHost:
     """A host; what is derived from its instances is computed once after each change."""
 
-    def __init__(self, name: str, topology: Topology, policy: str) -> None:
+    def __init__(
+        self, name: str, topology: Topology, policy: str, reserve_ratio: float = RESERVE_RATIO
+    ) -> None:
         pcpus = frozenset(p.id for p in topology.pcpus)
-        self.report = HostReport(Origin(name, "boot", 0, 0.0, 0.0), topology, pcpus, policy=policy)
+        origin = Origin(name, "boot", 0, 0.0, 0.0)
+        self.report = HostReport(origin, topology, pcpus, reserve_ratio, policy=policy)
         self.vcpus = 0
         self.bookable_refcores = sum(bookable_refcores(topology, pcpus).values())
         self.unplaced = 0

@@ -16,7 +16,7 @@ from amp_nova.flavor.extra_specs import best_effort
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling import demands, host_fit, placement_score
 from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
-from amp_nova_lab.cloud.host import CloudFlavor, CloudHost
+from amp_nova_lab.cloud.host import RESERVE_RATIO, CloudFlavor, CloudHost
 
 NOTHING_BOOKED = demands.request_of(best_effort(1))
 SAMPLE_S = 3600.0
@@ -27,7 +27,8 @@ SAMPLE_S = 3600.0
 class SimulatedCloud:
     """Hosts, and arrivals that give ``instances_per_host`` on average if none is refused.
 
-    ``vcpus_ratio``: most vCPUs per pCPU; ``candidates``: how many hosts are considered.
+    ``vcpus_ratio``: most vCPUs per pCPU; ``candidates``: how many hosts are considered;
+    ``reserve_ratio``: the share of each host that cannot be booked.
     """
 
     hosts: Sequence[Topology]
@@ -37,6 +38,7 @@ class SimulatedCloud:
     policy: str = "amp-vm"
     vcpus_ratio: float = 4.0
     candidates: int = 100
+    reserve_ratio: float = RESERVE_RATIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ class _Run:
     def __init__(self, cloud: SimulatedCloud, seed: int) -> None:
         self._cloud = cloud
         self._hosts = [
-            CloudHost(f"host{n}", topology, cloud.policy) for n, topology in enumerate(cloud.hosts)
+            CloudHost(f"host{n}", topology, cloud.policy, cloud.reserve_ratio)
+            for n, topology in enumerate(cloud.hosts)
         ]
         self._chance = random.Random(f"{seed} cloud")
         self._ends: list[tuple[float, int, CloudHost]] = []

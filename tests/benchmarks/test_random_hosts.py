@@ -8,7 +8,6 @@ The simulated host knows what every vCPU got, and the agent does not. Two hosts 
 import os
 import random
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -18,7 +17,7 @@ from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
-from amp_nova_lab.cloud.host import CloudFlavor, CloudHost
+from amp_nova_lab.cloud.host import RESERVE_RATIO, CloudFlavor, CloudHost
 from amp_nova_lab.cloud.run import fits
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.report import Windows
@@ -27,8 +26,6 @@ from amp_nova_lab.scenarios.workload import Phase, Workload
 
 HOSTS = int(os.environ.get("AMP_NOVA_HOSTS", "2"))
 DURATION_S = 60
-RESERVE_RATIO = 0.05
-"""The default, which gives best-effort vCPUs what they get in any case."""
 LONG_S = 3
 """Length of the windows that tenants are told about."""
 
@@ -68,7 +65,6 @@ class RandomHost:
         self.chance = random.Random(f"host {seed}")
         self.topology = topology(self.chance)
         self.admits = CloudHost("host", self.topology, "none")
-        self.admits.report = replace(self.admits.report, reserve_ratio=RESERVE_RATIO)
         self.host = SimHost(self.topology, seed=seed)
         settings = LoopSettings(Terms(RESERVE_RATIO), accounts=False)
         self.loop = Loop(self.host, self.host, settings, load_policy("none"), stopwatch=lambda: 0.0)

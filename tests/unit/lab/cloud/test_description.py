@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import amp_nova
+from amp_nova.conf.agent import OPTS
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova_lab.cloud import description
 from amp_nova_lab.scenarios import document
@@ -84,3 +85,10 @@ def test_a_scenario_with_hosts_describes_no_cloud(tmp_path):
         path = tmp_path / "made.yaml"
         path.write_text(text)
         assert not description.describes(document.load(path))
+
+
+def test_the_reserve_is_the_agents_default():
+    """So the simulated cloud sells as much as a real one."""
+    (default,) = (o.default for o in OPTS if o.name == "reserve_ratio")
+
+    assert description.read(document.load(EXAMPLE), {}).cloud.reserve_ratio == default

@@ -51,14 +51,17 @@ def test_arrivals_keep_the_cloud_at_its_size():
 @pytest.mark.parametrize("seed", range(5))
 def test_an_instance_goes_where_it_adds_most(seed):
     """To the host with the fast core, whatever the order of the hosts."""
-    placed = run(SimulatedCloud([SLOW, HYBRID, SLOW], [flavor()], 1 / 3, FOREVER_S), 3600.0, seed)
+    hosts_ = [SLOW, HYBRID, SLOW]
+    cloud = SimulatedCloud(hosts_, [flavor()], 1 / 3, FOREVER_S, reserve_ratio=0.0)
+
+    placed = run(cloud, 3600.0, seed)
 
     assert placed.samples[-1].best_effort_refcores == pytest.approx(2.0)
 
 
 def test_idle_cores_do_no_work():
     """Schedulers give them a value, which is not counted as work."""
-    host = CloudHost("a", HYBRID, "amp-vm")
+    host = CloudHost("a", HYBRID, "amp-vm", reserve_ratio=0.0)
     assert host.best_effort_refcores == pytest.approx(0.0)
 
     host.add("1", flavor())
