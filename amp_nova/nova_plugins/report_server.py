@@ -45,7 +45,7 @@ CPU_RATIO = 0.001
 
 
 class Endpoint:
-    """The remote procedure that agents call."""
+    """The remote procedures that agents call."""
 
     target = messaging.Target(namespace=topics.NAMESPACE, version=topics.RPC_VERSION)
 
@@ -55,6 +55,9 @@ class Endpoint:
     def report(self, _context: object, snapshot: object) -> None:
         """Receive a host report. The argument's name is part of the wire format."""
         self._states.accept(snapshot)
+
+    def listens(self, _context: object) -> None:
+        """Answer an agent that wants to know whether anybody listens."""
 
 
 class WorkerEndpoint:

@@ -1,7 +1,8 @@
 """Message-bus names that agents and schedulers share."""
 
 SCHEDULERS = "amp_scheduler"
-"""Topic of the scheduler workers: ``report(snapshot)``, cast to all of them."""
+"""Topic of the scheduler workers: ``report(snapshot)``, cast to all of them, and ``listens()``,
+which one of them answers."""
 WORKERS = "amp_scheduler_worker"
 """Topic of the scheduler workers among themselves, on Nova's own bus: ``decide(decision)``, cast to
 all of them. Not the topic of reports: agents need no access, and reports delay no decision."""

@@ -8,6 +8,7 @@ import oslo_messaging
 from fixtures import MonkeyPatch
 from nova import context, objects
 
+from amp_nova.agent.publish.host_reports import MessageBus
 from amp_nova.nova_plugins import nova_records, report_server
 from amp_nova.nova_plugins.host_states import NOBODY
 from amp_nova.nova_plugins.report_server import CONF
@@ -70,6 +71,13 @@ class ReportsTest(CloudTestCase):
         self.useFixture(MonkeyPatch(find, lambda *_: ({}, cells)))
         self.boot(self.flavor(pref_core="1"))
         assert "this worker has just started: its requests wait" in self.stdlog.logger.output
+
+    def test_a_scheduler_answers_an_agent_that_asks_whether_any_listens(self):
+        """Casts alone do not tell."""
+        with mock.patch.object(report_server.Endpoint, "listens", return_value=None) as asked:
+            MessageBus(nova.rpc.TRANSPORT, "host1").probe()
+
+        asked.assert_called_once()
 
     def test_reports_may_have_a_bus_of_their_own(self):
         """What workers tell each other stays on Nova's, to which agents then need no access."""

@@ -11,6 +11,11 @@ import pytest
 
 pytest.importorskip("oslo_messaging", reason="oslo.messaging is not installed")
 
+import oslo_messaging as messaging
+from oslo_config import cfg
+
+from amp_nova.agent.publish.host_reports import MessageBus
+from amp_nova.agent.publish.host_warnings import NO_SCHEDULER
 from tests.support.broker import ADDRESS, PROGRAM, Broker
 from tests.support.lab import until
 from tests.support.scheduler import Scheduler
@@ -87,9 +92,9 @@ def scheduler(broker: Broker) -> Iterator[Scheduler]:
 
 
 @contextlib.contextmanager
-def reporting(folder, node: str, port: int) -> Iterator[StandHost]:
-    """A host of stand-ins whose agent reports every second."""
-    url = f"rabbit://guest:guest@{ADDRESS}:{port}/"
+def reporting(folder, node: str, port: object) -> Iterator[StandHost]:
+    """A host of stand-ins whose agent reports every second; ``port``: with a virtual host."""
+    url = f"rabbit://guest:guest@{ADDRESS}:{port}"
     lines = (f"hypervisor_hostname = {node}", "[reports]", f"transport_url = {url}")
     more = "\n".join(("[nova]", *lines, "interval_s = 1", ""))
     with host(folder, more) as here:
@@ -115,6 +120,31 @@ def away(here, scheduler, node, record_property, *, back):
     report = scheduler.states.entry(node).report
     assert {i.resource for i in report.instances} == set(here.resources())
     assert here.process.poll() is None
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["new", "old"])
+def test_a_scheduler_that_listens_answers(broker, scheduler, monkeypatch, knows):
+    """Also one of an older release, which does not know the question."""
+    if not knows:
+        monkeypatch.delattr(Scheduler, "listens")
+    transport = messaging.get_rpc_transport(cfg.CONF, url=broker.url)
+
+    MessageBus(transport, "asking").probe()
+
+    transport.cleanup()
+
+
+def test_that_no_scheduler_listens_is_said_until_one_does(tmp_path, broker):
+    """Status, log and metric: reports are sent on a virtual host on which nobody receives them."""
+    broker.control("add_vhost", "empty")
+    broker.control("set_permissions", "--vhost", "empty", "guest", ".*", ".*", ".*")
+    with reporting(tmp_path / "host", "unheard", f"{broker.port}/empty") as here:
+        until(lambda: here.metric("amp_host_warnings", about="no_scheduler"), 60, "the warning")
+        assert NO_SCHEDULER in here.cli("status").stdout
+        assert NO_SCHEDULER in here.log.read_text()
+        late = Scheduler(f"{broker.url}empty")
+        until(lambda: not here.metric("amp_host_warnings", about="no_scheduler"), 60, "an answer")
+        late.server.stop()
 
 
 @pytest.mark.fault("broker stopped (SIGSTOP)", HOLDS)

@@ -42,6 +42,9 @@ class Scheduler:
         if self.states.accept(snapshot):
             self.reports[decode(snapshot).origin.node] += 1
 
+    def listens(self, _context: object) -> None:
+        """Answer an agent that asks."""
+
     def forget_ended(self, node: str) -> None:
         """What a scheduler learns from Nova: that instances which are gone will not come back."""
         if (entry := self.states.entry(node)) is not None:

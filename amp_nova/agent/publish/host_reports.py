@@ -4,6 +4,7 @@ This runs in its own thread, so an unreachable broker delays reports and nothing
 broker is back, the current state is sent.
 """
 
+import contextlib
 import logging
 import random
 import threading
@@ -31,6 +32,8 @@ GAP_LEAST_S = 1.0
 ANSWER_SPREAD_S = 5.0
 """The time over which agents answer a scheduler that asks all of them: 1,000 reports then take less
 than a third of a core of each worker. Its first requests wait for them, at most for 30 s."""
+PROBE_S, REPLY_S = 120.0, 10.0
+"""How often a scheduler is asked whether it listens, and how long its answer may take."""
 
 
 def connect(conf: cfg.ConfigOpts) -> Any:
@@ -74,6 +77,18 @@ class MessageBus:
         )
         client = messaging.get_rpc_client(self._transport, target, retry=1)
         client.cast({}, "report", snapshot=report)
+
+    def probe(self) -> None:
+        """Ask whether any scheduler listens; raises ``MessagingTimeout`` if none answers."""
+        target = messaging.Target(
+            exchange=topics.EXCHANGE,
+            topic=topics.SCHEDULERS,
+            namespace=topics.NAMESPACE,
+            version=topics.RPC_VERSION,
+        )
+        client = messaging.get_rpc_client(self._transport, target, timeout=REPLY_S, retry=1)
+        with contextlib.suppress(messaging.RemoteError):  # an older scheduler does not know this
+            client.call({}, "listens")
 
     def listen(self, publish: Callable[[], None]) -> None:
         """Call ``publish``, from another thread, whenever a scheduler requests a report."""
@@ -209,3 +224,25 @@ class Publisher:
         cycle, info, healthy, _ = offered = self._offered
         self._bus.send(encode(host_report(cycle, info, self._origin, healthy)))
         self._sent = offered[1:]
+
+
+class SchedulerProbe:
+    """Asks whether schedulers listen: reports are cast, so that one was sent tells nothing."""
+
+    def __init__(self, bus: MessageBus) -> None:
+        self.thread = HelperThread("schedulers", self._run)
+        self._bus = bus
+
+    def start(self) -> None:
+        """Start to ask."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Stop asking."""
+        self.thread.stop()
+
+    def _run(self) -> None:
+        while self.thread.beat():
+            if self.thread.persist(self._bus.probe, "no scheduler answers"):
+                self.thread.success()
+                self.thread.pause(PROBE_S)

@@ -11,6 +11,12 @@ NO_REPORTS = (
     " [reports] transport_url"
 )
 
+NO_SCHEDULER = (
+    "no scheduler answers on the bus of [reports] transport_url: let AmpCapacityFilter be in"
+    " enabled_filters, and [amp_scheduler] transport_url be the same; after its start a scheduler"
+    " listens from its first request for a server on"
+)
+
 
 class HostWarning(NamedTuple):
     """``about``: the kind, as in metrics; ``sentence``: without a full stop."""
@@ -28,11 +34,13 @@ def host_warnings(
         found.append(HostWarning("observing", "bookings are only observed: [agent] mode = observe"))
     if not reports:
         found.append(HostWarning("no_reports", NO_REPORTS))
-    found += [
-        HostWarning("reports_fail", f"schedulers get no reports from this host: {thread.failure}")
-        for thread in threads
-        if thread.name == "reports" and thread.failure
-    ]
+    failing = {thread.name: thread.failure for thread in threads if thread.failure}
+    if why := failing.get("reports"):
+        found.append(
+            HostWarning("reports_fail", f"schedulers get no reports from this host: {why}")
+        )
+    elif "schedulers" in failing:
+        found.append(HostWarning("no_scheduler", NO_SCHEDULER))
     unknown = {
         d.domain.flavor: d.domain.name
         for d in cycle.observation.domains

@@ -146,6 +146,7 @@ class Outbound:
         self._info: HostInfo | None = None
         self._publisher: Publisher | None = None
         self._inventory: Any = None
+        self._parts: list[Any] = []
         if conf.reports.transport_url:
             with warnings.catch_warnings():
                 # Deprecation warnings of the bus libraries are of no use to operators.
@@ -187,13 +188,12 @@ class Outbound:
     @property
     def threads(self) -> list[HelperThread]:
         """The publishing threads that have been started."""
-        return [part.thread for part in (self._publisher, self._inventory) if part is not None]
+        return [part.thread for part in self._parts]
 
     def stop(self) -> None:
         """Stop publishing; schedulers and Placement keep what they have."""
-        for part in (self._publisher, self._inventory):
-            if part is not None:
-                part.stop()
+        for part in self._parts:
+            part.stop()
 
     def _start(self) -> HostInfo | None:
         """Start what is configured, once the host's name is known."""
@@ -204,16 +204,18 @@ class Outbound:
         except HypervisorUnavailable:
             return None
         if self._transport is not None:
-            from amp_nova.agent.publish.host_reports import MessageBus, Publisher
+            from amp_nova.agent.publish.host_reports import MessageBus, Publisher, SchedulerProbe
 
             bus = MessageBus(self._transport, node)
             self._publisher = Publisher(self._conf.reports, node, bus)
-            self._publisher.start()
+            self._parts += [self._publisher, SchedulerProbe(bus)]
         if self._placement is not None:
             from amp_nova.agent.publish.placement import Inventory
 
             self._inventory = Inventory(self._placement, node)
-            self._inventory.start()
+            self._parts.append(self._inventory)
+        for part in self._parts:
+            part.start()
         return replace(self.admits, node=node)
 
 

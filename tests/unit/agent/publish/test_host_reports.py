@@ -13,7 +13,7 @@ from amp_nova.agent import threads
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_info import HostInfo, host_report
-from amp_nova.agent.publish.host_reports import Publisher
+from amp_nova.agent.publish.host_reports import Publisher, SchedulerProbe
 from amp_nova.agent.publish.publishers import Outbound
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.profiling.profiles import VcpuProfile
@@ -23,6 +23,7 @@ from amp_nova.wire.encoding import decode, encode
 from amp_nova.wire.host_report import Origin, Speedup
 from tests.support import hosts, reports
 from tests.support.fakehost import Node
+from tests.support.programs import until
 from tests.support.reports import best_effort, booked, instance
 
 INFO = HostInfo("host1")
@@ -34,12 +35,17 @@ class FakeBus:
     def __init__(self):
         self.sent = queue.Queue()
         self.failures = 0
+        self.deaf = False
 
     def send(self, report):
         if self.failures:
             self.failures -= 1
             raise OSError("the broker is down")
         self.sent.put(decode(report))
+
+    def probe(self):
+        if self.deaf:
+            raise TimeoutError
 
     def listen(self, publish):
         self.request = publish
@@ -67,6 +73,16 @@ def publisher(bus, monkeypatch):
     monkeypatch.setattr(threads, "BACK_OFF_S", 0.01)
     options = types.SimpleNamespace(interval_s=3600.0)
     made = Publisher(options, "host1", bus, answer_spread_s=0.0)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def probe(bus, monkeypatch):
+    monkeypatch.setattr(host_reports, "PROBE_S", 0.01)
+    monkeypatch.setattr(threads, "BACK_OFF_S", 0.01)
+    made = SchedulerProbe(bus)
     made.start()
     yield made
     made.stop()
@@ -114,6 +130,16 @@ def test_an_unreachable_broker_gets_the_current_state_later(publisher, bus, capl
 
     assert bus.next().instances
     assert caplog.text.count("the broker is down") == 1
+
+
+def test_that_no_scheduler_answers_is_known_until_one_does(probe, bus):
+    """The thread that asks has no success meanwhile, and says why."""
+    until(lambda: probe.thread.status.last_success_s, 10, "an answer")
+
+    bus.deaf = True
+    until(lambda: probe.thread.status.failure == "TimeoutError", 10, "a failure")
+    bus.deaf = False
+    until(lambda: not probe.thread.status.failure, 10, "an answer")
 
 
 def test_an_unhealthy_agent_reports_its_last_state(publisher, bus):

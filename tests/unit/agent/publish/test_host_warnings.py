@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from amp_nova.agent.publish.host_warnings import NO_REPORTS, host_warnings
+from amp_nova.agent.publish.host_warnings import NO_REPORTS, NO_SCHEDULER, host_warnings
 from amp_nova.agent.threads import ThreadStatus
 from amp_nova.model.allocation import Outcome
 from tests.support import reports
 from tests.support.reports import best_effort, booked, instance
 
 QUIET = reports.cycle(instance(booked()))
+UNHEARD = ThreadStatus("schedulers", 0, None, failure="timed out")
 
 
 def said(cycle, *threads, sends=True):
@@ -39,6 +40,13 @@ def test_nothing_about_a_host_that_is_well():
             True,
             ("reports_fail", "schedulers get no reports from this host: ACCESS_REFUSED"),
         ),
+        (
+            QUIET,
+            (UNHEARD, ThreadStatus("reports", 0, None, failure="ACCESS_REFUSED")),
+            True,
+            ("reports_fail", "schedulers get no reports from this host: ACCESS_REFUSED"),
+        ),
+        (QUIET, (UNHEARD, ThreadStatus("reports", 0, 1.0)), True, ("no_scheduler", NO_SCHEDULER)),
         (
             reports.cycle(
                 instance(booked()), of=replace(reports.topology(), warnings=("cpu3 is odd",))
