@@ -24,7 +24,7 @@ FOLDER = Path(os.environ.get("AMP_DEPLOY_FOLDER", ROOT / "dist/deploy-test")).ab
 HOSTS = ("compute1", "compute2")
 PACKAGES = """build-essential debhelper dh-python python3-all python3-pip python3-wheel
     python3-apt python3-packaging python3-venv nova-scheduler
-    libvirt-clients libvirt-daemon-system libvirt-daemon-driver-qemu qemu-system-x86"""
+    libvirt-clients libvirt-daemon-system libvirt-daemon-driver-qemu qemu-system-x86 curl"""
 VERSIONS = ("0.9.0.dev1", "0.9.0.dev2")
 GUEST = "instance-00000001"
 PERIOD_US = "cpu.cfs_period_us"
@@ -109,16 +109,17 @@ class Cloud:
         self.calibration = folder / "amp-nova-calibration.json"
         self.nodes = {name: Node(folder / name, root, share) for name in HOSTS}
         # Where the kernel groups real-time work, containers may have no time for it.
-        dropin = "[Service]\nCPUSchedulingPolicy=other\nLimitRTTIME=infinity\n"
+        self.dropin = "[Service]\nCPUSchedulingPolicy=other\nLimitRTTIME=infinity\n"
         core_types = ["fast 0", f"slow 1-{os.cpu_count() - 1}"]
+        self.conf = {"topology": {"core_type": core_types, "reference": "slow"}}
         quick = ["--repeat", "1", "--kernels", "integer", "--force"]
         variables = {
             "ansible_ssh_executable": f"{Path(__file__).with_name('ssh')}",
             "ansible_ssh_transfer_method": "piped",
             "ansible_python_interpreter": "/usr/bin/python3",
             "ansible_become": False,
-            "amp_nova_conf": {"topology": {"core_type": core_types, "reference": "slow"}},
-            "amp_nova_dropin": dropin,
+            "amp_nova_conf": self.conf,
+            "amp_nova_dropin": self.dropin,
             "amp_nova_transport_url": "rabbit://amp:secret@192.0.2.1:5672/amp",
             "amp_nova_calibrate_args": quick,
             "amp_nova_nova_services": ["nova-scheduler"],
@@ -130,11 +131,13 @@ class Cloud:
         inventory = {"all": {"vars": variables, "children": groups}}
         (folder / "inventory.yaml").write_text(yaml.safe_dump(inventory))
 
-    def play(self, *options: str, **variables: object) -> dict[str, int]:
+    def play(
+        self, *options: str, playbook: str = "amp-nova.yml", **variables: object
+    ) -> dict[str, int]:
         """Run the playbook; how many tasks changed something, by host."""
         more = ["-e", json.dumps(variables)] if variables else []
         said = ansible(
-            "-i", self.folder / "inventory.yaml", ROOT / "deploy/amp-nova.yml", *more, *options,
+            "-i", self.folder / "inventory.yaml", ROOT / "deploy" / playbook, *more, *options,
             AMP_CONTAINERS=str(self.folder),
         )  # fmt: skip
         print(said)

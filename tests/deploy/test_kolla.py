@@ -1,13 +1,34 @@
 """What the playbook for kolla-ansible writes on the deployment host."""
 
 import json
+import re
+import shlex
 import sys
 
 import pytest
 import yaml
 
-from tests.deploy.conftest import ROOT, ansible
+from tests.deploy.conftest import HOSTS, ROOT, VERSIONS, ansible, until
+from tests.support.broker import PROGRAM, Broker
+from tests.support.programs import run
 
+CONTROL = PROGRAM.with_name("rabbitmqctl")
+BUS = "rabbit://amp:se%2Fcret@192.0.2.1:5672,amp:se%2Fcret@192.0.2.2:5672/amp"
+ELSEWHERE = {"ansible_host": "192.0.2.12", "api_interface": "br-api"}
+FACTS = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - set_fact: {br_api: {ipv4: {address: 198.51.100.12}}, cacheable: true}
+      delegate_to: c2
+      delegate_facts: true
+"""
+"""A host whose APIs are in another network than Ansible, and what stands for its facts."""
+SECURED = {
+    "ansible_host": "2001:db8::13",
+    "amp_nova_conf": {"exporter": {"address": "::", "port": 9443, "cert_file": "/etc/c.pem"}},
+}
+"""A host with a configuration of its own."""
 OPERATORS = "[filter_scheduler]\ntrack_instance_changes = false\n"
 
 
@@ -19,18 +40,19 @@ def config(tmp_path):
     return tmp_path / "config"
 
 
-def play(config, *options, **variables):
+def play(config, *options, bus=False, **variables):
     """Run the part for the deployment host; the output."""
-    compute = {"c1": {"ansible_host": "192.0.2.11"}}
+    compute = {"c1": {"ansible_host": "192.0.2.11"}, "c2": ELSEWHERE, "c3": SECURED}
     deployment = {"localhost": {"ansible_python_interpreter": sys.executable}}
     groups = {"compute": {"hosts": compute}, "deployment": {"hosts": deployment}}
+    groups |= {"rabbitmq": {"hosts": deployment}} if bus else {}
     inventory = {"all": {"children": groups}}
     (config.parent / "inventory.yaml").write_text(yaml.safe_dump(inventory))
-    url = "rabbit://amp:secret@192.0.2.1:5672/amp"
-    more = {"node_custom_config": str(config), "amp_nova_transport_url": url} | variables
+    (config.parent / "facts.yaml").write_text(FACTS)
+    more = {"node_custom_config": str(config), "amp_nova_transport_url": BUS} | variables
     return ansible(
         "-i", config.parent / "inventory.yaml", "--limit", "localhost", "-e", json.dumps(more),
-        *options, ROOT / "deploy/kolla-ansible/amp-nova.yml",
+        *options, config.parent / "facts.yaml", ROOT / "deploy/kolla-ansible/amp-nova.yml",
     )  # fmt: skip
 
 
@@ -53,11 +75,14 @@ def test_what_kolla_ansible_merges_is_added_to_what_is_there_and_removed_again(c
 
     scheduler = found.pop("nova/nova-scheduler.conf")
     assert scheduler.startswith(OPERATORS)
-    assert "transport_url = rabbit://amp:secret@192.0.2.1:5672/amp" in scheduler
-    assert 'auth_unix_ro = "none"' in found.pop("nova/libvirtd.conf.j2")
+    assert f"transport_url = {BUS}" in scheduler
+    assert "metrics_directory = /var/log/kolla/nova" in scheduler
     scrape = yaml.safe_load(found.pop("prometheus/prometheus.yml.d/amp-nova.yml"))
-    targets = [{"targets": ["192.0.2.11:9178"], "labels": {"host": "c1"}}]
-    assert scrape["scrape_configs"][0]["static_configs"] == targets
+    assert scrape["scrape_configs"][0]["static_configs"] == [
+        {"targets": ["192.0.2.11:9178"], "labels": {"host": "c1"}},
+        {"targets": ["198.51.100.12:9178"], "labels": {"host": "c2"}},
+        {"targets": ["[2001:db8::13]:9443"], "labels": {"host": "c3", "__scheme__": "https"}},
+    ]
     assert found == {
         "prometheus/amp-nova-rules.rules": (etc / "prometheus/rules.yaml").read_text(),
         "prometheus/amp-nova-alerts.rules": (etc / "prometheus/alerts.yaml").read_text(),
@@ -68,14 +93,44 @@ def test_what_kolla_ansible_merges_is_added_to_what_is_there_and_removed_again(c
     assert files(config) == before
 
 
-def test_an_operators_own_libvirtd_conf_is_kept(config):
-    """On installation and on removal."""
-    (config / "nova/libvirtd.conf.j2").write_text("log_level = 1\n")
+@pytest.mark.parametrize(
+    ("more", "filters"),
+    [
+        ({}, "ServerGroupAffinityFilter,AmpCapacityFilter"),
+        ({"enable_blazar": "yes"}, "ServerGroupAffinityFilter,BlazarFilter,AmpCapacityFilter"),
+        ({"amp_nova_enabled_filters": ["A", "AmpCapacityFilter"]}, "A,AmpCapacityFilter"),
+    ],
+)
+def test_a_filter_that_kolla_ansible_enables_stays(config, more, filters):
+    """Blazar's, which our lines would replace."""
+    play(config, **more)
 
-    play(config)
-    play(config, amp_nova_state="absent")
+    text = (config / "nova/nova-scheduler.conf").read_text()
+    (enabled,) = re.findall("^enabled_filters = (.*)$", text, re.M)
+    assert enabled.endswith(filters)
+    blazar = "available_filters = blazarnova.scheduler.filters.blazar_filter.BlazarFilter\n"
+    assert (blazar in text) == ("enable_blazar" in more)
 
-    assert (config / "nova/libvirtd.conf.j2").read_text() == "log_level = 1\n"
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="rabbitmq-server is not installed")
+def test_the_user_and_the_virtual_host_of_the_bus_are_made_once(config, tmp_path):
+    """From the address alone, with its password; a second run changes nothing."""
+    broker = Broker(tmp_path / "broker")
+    command = tmp_path / "rabbitmqctl"
+    lines = (f"export {k}={shlex.quote(v)}\n" for k, v in broker.environment.items())
+    command.write_text("#!/bin/sh\n" + "".join(lines) + f'exec {CONTROL} "$@"\n')
+    command.chmod(0o755)
+    more = {"amp_nova_rabbitmqctl": [str(command)], "ansible_become": False}
+    more["ansible_connection"] = "local"
+    try:
+        assert "se/cret" not in play(config, bus=True, **more)
+        assert "changed=0" in play(config, bus=True, **more)
+        broker.control("authenticate_user", "amp", "se/cret")
+        assert run(command, "-q", "list_permissions", "--vhost", "amp").split()[-4:] == [
+            "amp", ".*", ".*", ".*"
+        ]  # fmt: skip
+    finally:
+        broker.stop()
 
 
 def test_agents_without_a_message_bus_are_refused(config):
@@ -85,3 +140,24 @@ def test_agents_without_a_message_bus_are_refused(config):
             config, "--limit", "c1", ansible_connection="local", ansible_become=False,
             ansible_python_interpreter=sys.executable, amp_nova_transport_url="",
         )  # fmt: skip
+
+
+def test_an_agent_reads_from_a_libvirt_whose_policy_is_in_a_container(cloud):
+    """The host's polkit does not know libvirt's action until the playbook brings it."""
+    node = cloud.nodes[HOSTS[0]]
+    before = node.files()
+    reads = "runuser -u other -- virsh -r -c qemu:///system list 2>&1 || true"
+    policy = "/usr/share/polkit-1/actions/org.libvirt.unix.policy"
+    node.sh(f"useradd --system other; mv {policy} /root/.libvirt; sleep 1")
+    assert "org.libvirt.unix.monitor is not registered" in node.sh(reads)
+    more = {"amp_nova_conf": cloud.conf, "amp_nova_dropin": cloud.dropin}
+    kolla = {"playbook": "kolla-ansible/amp-nova.yml", **more, **cloud.packages(VERSIONS[0])}
+
+    cloud.play("--limit", HOSTS[0], **kolla)
+    node.start_guest()
+    assert until(node.booked, 60, "the limit")
+
+    cloud.play("--limit", HOSTS[0], **kolla, amp_nova_state="absent")
+    assert "org.libvirt.unix.monitor is not registered" in node.sh(reads)
+    node.sh(f"userdel other; mv /root/.libvirt {policy}")
+    assert node.files() == before

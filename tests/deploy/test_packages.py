@@ -4,10 +4,21 @@ The tests run in this order.
 """
 
 import json
+import re
+
+import pytest
 
 from tests.deploy.conftest import GUEST, HOSTS, VERSIONS, until
 
 before: set[tuple[str, str, str]] = set()
+
+
+@pytest.fixture
+def also(cloud):
+    """An inventory that adds a host of the service for tenants."""
+    path = cloud.folder / "also.yaml"
+    path.write_text(f"vendordata: {{hosts: {{{HOSTS[0]}: }}}}\n")
+    return path
 
 
 def test_a_check_changes_nothing(cloud):
@@ -73,9 +84,42 @@ def test_an_upgrade_keeps_the_limit(cloud):
     assert until(node.booked, 60, "the limit")
 
 
-def test_removal_leaves_nothing(cloud):
+def test_owners_find_a_service_for_their_figures(cloud, also, tmp_path):
+    """It runs beside an agent; its user and endpoint are made in Keystone."""
+    said = tmp_path / "said"
+    keystone = tmp_path / "openstack"
+    keystone.write_text(f'#!/bin/sh\necho "$@" >>{said}\n')
+    keystone.chmod(0o755)
+    sections = {
+        "vendordata": {"prometheus_url": "http://127.0.0.1:9090"},
+        "keystone_authtoken": {
+            "auth_type": "password", "auth_url": "http://127.0.0.1:5000", "username": "amp-nova",
+            "password": "its own", "project_name": "service",
+        },
+    }  # fmt: skip
+    variables = {
+        "amp_nova_conf": cloud.conf | sections,
+        "amp_nova_vendordata_openstack": [str(keystone)],
+        "amp_nova_vendordata_endpoint": "https://capacity.example.org",
+    }
+
+    cloud.play("-i", also, **cloud.packages(VERSIONS[1]), **variables)
+
+    node = cloud.nodes[HOSTS[0]]
+    ask = "curl --silent --output /dev/null --write-out '%{http_code}' http://127.0.0.1:9179"
+    assert until(lambda: node.sh(f"{ask}/v1/servers/s || true") == "401", 60, "the service")
+    made = [each for each in said.read_text().splitlines() if re.search("create|add", each)]
+    assert made == [
+        "user create --password its own amp-nova",
+        "role add --user amp-nova --project service service",
+        "service create --name amp-nova-vendordata amp-capacity",
+        "endpoint create --region RegionOne amp-capacity public https://capacity.example.org",
+    ]
+
+
+def test_removal_leaves_nothing(cloud, also):
     """No file, user, unit, package or limit; the guest runs on."""
-    cloud.play(amp_nova_state="absent")
+    cloud.play("-i", also, amp_nova_state="absent")
 
     assert cloud.nodes[HOSTS[0]].quota_cores() is None
     assert cloud.files() ^ before == set()

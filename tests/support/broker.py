@@ -51,7 +51,7 @@ class Broker:
         (folder / "data").mkdir(parents=True)
         node = f"amp-test-{os.getpid()}@localhost"
         said = {key: str(v) for key, v in variables(folder, folder, node, ports).items()}
-        self._environment = {**os.environ, **said}
+        self.environment = {**os.environ, **said}
         self._log = (folder / "log").open("wb")
         # Started here and in the foreground; the broker would start one that outlives it.
         self._started = [self._start("epmd", "-port", str(ports["epmd"]), "-address", ADDRESS)]
@@ -66,7 +66,7 @@ class Broker:
     def _start(self, *command: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             command,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -90,7 +90,7 @@ class Broker:
         """Run ``rabbitmqctl``, as for users, virtual hosts and alarms."""
         subprocess.run(
             (PROGRAM.with_name("rabbitmqctl"), *command),
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
