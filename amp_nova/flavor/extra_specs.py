@@ -25,7 +25,7 @@ OWN_CPUS = {
     "hw:cpu_realtime": ("yes", "true", "1", "on", "t", "y"),
 }
 """Nova's keys and values that give a guest pCPUs of its own (see also ``own_cpus``)."""
-_PCPU = re.compile(r"resources\w*:PCPU")
+_PCPU = re.compile(r"resources[\w-]*:PCPU")
 DEDICATED = "a booking shares its pCPUs with others: remove the booking or the dedicated CPUs"
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")

@@ -140,6 +140,7 @@ class CpuFacts:
     siblings: tuple[int, ...] = ()
     """Hardware threads of the same core; empty if not reported."""
     package: int | None = None
+    cluster: int | None = None
     core_id: int | None = None
     llc: int | None = None
     """Lowest CPU id that shares the last-level cache."""

@@ -142,8 +142,8 @@ def _by_design(
     silent = f"pCPUs {_ids(unnamed)} do not report their CPU model"
     if len(by_model) > 1:
         raise TopologyUnknown(f"{silent}, and the others are of several models; {REMEDY}")
-    packages = {c.package for cpus in by_model.values() for c in cpus}
-    if any(c.package not in packages for c in unnamed):
+    (named,) = by_model.values()
+    if {(c.package, c.cluster) for c in unnamed} - {(c.package, c.cluster) for c in named}:
         raise TopologyUnknown(f"{silent}, and they are in another package or cluster; {REMEDY}")
     return {next(iter(by_model)): online}, [f"{silent}; they are assumed to be like the others"]
 

@@ -141,6 +141,7 @@ def _cpu(tree: Tree, cpu: int, info: _CpuInfo, cpufreq: str) -> CpuFacts:
         siblings=tree.cpus(f"{here}/topology/core_cpus_list")
         or tree.cpus(f"{here}/topology/thread_siblings_list"),
         package=info.package if package is None else package,
+        cluster=tree.number(f"{here}/topology/cluster_id"),
         core_id=info.core_id if core_id is None else core_id,
         llc=_llc(tree, here),
         model=model,

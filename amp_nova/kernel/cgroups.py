@@ -36,10 +36,17 @@ _SHARES = 1024
 
 
 class Mount(NamedTuple):
-    """A tree of cgroups. ``root``: the group that is seen at ``path``."""
+    """A tree of cgroups. ``root``: the group at ``path``; ``others``: more mounts of the tree."""
 
     path: Path
     root: str = "/"
+    others: tuple["Mount", ...] = ()
+
+    def folder(self, group: str) -> str | None:
+        """Where a group is that is below ``root``; ``None`` if it is not."""
+        top = f"{self.root.rstrip('/')}/"
+        below = f"{group}/".startswith(top) and not f"{group}/".startswith(f"{top}../")
+        return str(self.path / group[len(top) :]) if below else None
 
 
 Mounts = Mapping[str, Mount]
@@ -53,15 +60,16 @@ def mounts(root: Path) -> Mounts:
     may contain any other byte. Of several mounts of a tree, one that shows all of it, and is not
     hidden below another.
     """
-    found: dict[str, list[Mount]] = {}
+    found: dict[str, dict[Path, Mount]] = {}  # of several at a place, the last is seen
     for kind, options, mount in _mounts(root):
         controllers = {"cgroup2": {""}, "cgroup": {"cpu", "cpuset"} & set(options.split(","))}
         for controller in controllers.get(kind, ()):
-            found.setdefault(controller, []).append(mount)
-    return {
-        controller: min(several, key=lambda m: (not m.path.is_dir(), m.root != "/"))
-        for controller, several in found.items()
-    }
+            found.setdefault(controller, {})[mount.path] = mount
+    trees = {}
+    for controller, mounted in found.items():
+        hidden_last = sorted(mounted.values(), key=lambda m: (not m.path.is_dir(), m.root != "/"))
+        trees[controller] = hidden_last[0]._replace(others=tuple(hidden_last[1:]))
+    return trees
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, str, Mount]]:
@@ -89,18 +97,19 @@ def path_of(cgroup_file: str, mounted: Mounts, controller: str = "cpu") -> tuple
     unified = None
     for line in cgroup_file.rstrip("\n").split("\n"):
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if path.startswith("/.."):
-            raise OSError(errno.EXDEV, "it is in another cgroup namespace: set cgroupns_mode: host")
         if controller in controllers.split(",") and controller in mounted:
-            return _seen(path, mounted[controller]), 1
+            return None if (seen := _seen(path, mounted[controller])) is None else (seen, 1)
         if path and not controllers and "" in mounted:
             unified = _seen(path, mounted[""])
     return None if unified is None else (unified, 2)
 
 
-def _seen(path: str, mount: Mount) -> str:
-    """The folder of a group; a mount's root may be any group above it."""
-    return str(mount.path / path.removeprefix(mount.root.rstrip("/")).lstrip("/"))
+def _seen(path: str, mount: Mount) -> str | None:
+    """The folder of a group in the first mount that shows it; ``None`` if none does."""
+    folders = [f for m in (mount, *mount.others) if (f := m.folder(path)) is not None]
+    if not folders and path.startswith("/.."):
+        raise OSError(errno.EXDEV, "it is in another cgroup namespace: set cgroupns_mode: host")
+    return next((f for f in folders if os.path.isdir(f)), folders[0] if folders else None)
 
 
 def limits_above(path: str, version: int, mount: str) -> tuple[tuple[str, Bandwidth], ...]:

@@ -113,11 +113,11 @@ def plausible(used: Sequence[float]) -> bool:
     """Whether means of a counter can be what a vCPU used.
 
     No vCPU uses two cores: some exporters count its time in nanoseconds. Some seldom ask libvirt:
-    then a counter does not move for most of the time, and by too much at other times.
+    then a counter does not move for much of the time, and by too much at other times.
     """
     idle = sum(u == 0.0 for u in used)
     return (
-        bool(used) and max(used) < VCPU_CORES_MAX and (idle <= len(used) / 2 or idle == len(used))
+        bool(used) and max(used) < VCPU_CORES_MAX and (idle <= len(used) / 4 or idle == len(used))
     )
 
 

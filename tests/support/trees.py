@@ -24,6 +24,7 @@ def _cpu(here, cpu):
         _put(here / "online", int(cpu.online))
     numbers = {
         "topology/physical_package_id": cpu.package,
+        "topology/cluster_id": cpu.cluster,
         "topology/core_id": cpu.core_id,
         "cpu_capacity": cpu.speeds.capacity,
         "acpi_cppc/highest_perf": cpu.speeds.highest_perf,

@@ -135,8 +135,8 @@ class WebServer:
             return _plain(
                 HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported", Allow="GET, HEAD"
             )
-        host = request.get("HTTP_HOST")  # HTTP/1.0 has none, and no browser speaks that
-        if host is not None and not _is_allowed(host, self._names):
+        host = request.get("HTTP_HOST")  # health checks send none or an empty one, browsers do not
+        if host and not _is_allowed(host, self._names):
             return _plain(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"host name {host[:100]!r} is not allowed: add it to [exporter] allowed_hosts, or "

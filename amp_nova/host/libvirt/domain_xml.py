@@ -6,6 +6,7 @@ The mark in the domain's metadata travels with them, and says which of them amp-
 """
 
 import fnmatch
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,8 @@ from amp_nova.model.observation import Domain
 
 NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
 """Namespace of Nova's metadata."""
+_NOVA_1 = re.compile(r"(http://openstack\.org/xmlns/libvirt/nova/1)\.[0-9]+")
+"""Of any version: guests that Nova before 22.0 started have 1.0."""
 SPECS_SINCE = 32
 """The first major release of Nova whose metadata includes the flavor's extra specs."""
 VCPUS_MAX = 1 << 13
@@ -166,7 +169,7 @@ def _unplugged(root: ET.Element, count: int) -> frozenset[int]:
 def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
     """Parse a domain's XML; ``ValueError`` if it is malformed."""
     try:
-        root = ET.fromstring(xml)
+        root = ET.fromstring(_NOVA_1.sub(r"\1.1", xml))
     except ET.ParseError as exc:
         raise ValueError(f"not XML: {exc}") from exc
     name, uuid, count = _text(root, "name"), _text(root, "uuid"), _text(root, "vcpu").strip()

@@ -126,7 +126,8 @@ def test_the_table(check):
 
 
 @pytest.mark.parametrize(
-    "own", ["hw:cpu_policy=dedicated", "hw:cpu_policy=mixed", "resources:PCPU=2"]
+    "own",
+    ["hw:cpu_policy=dedicated", "hw:cpu_policy=mixed", "resources:PCPU=2", "resources_a-b:PCPU=1"],
 )
 def test_a_booking_excludes_dedicated_cpus(check, own):
     """Whoever has a pCPU alone needs no booking, and amp-nova could not move the vCPU."""

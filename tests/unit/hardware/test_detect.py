@@ -312,6 +312,10 @@ REFUSED = {
         machine(machines.arm_four().cpus, cores(1, 8, capacity=1024)),
         "pCPUs 8 do not report",
     ),
+    "CPU without a model in another cluster": (
+        machine(cores(4, 0, implementer=0x41, part=0xD03, cluster=0), cores(2, 4, cluster=1)),
+        "pCPUs 4-5 do not report their CPU model, and they are in another package or cluster",
+    ),
     "no online CPU": (machines.server(offline=range(128)), "no online CPU"),
 }
 

@@ -120,9 +120,34 @@ def mountinfo(*lines):
             "0::/machine.slice/g/vcpu0",
             ("cg/machine.slice/g/vcpu0", 2),
         ),
+        (
+            [("/docker/01", "/cg", "cgroup2", ""), ("/machine.slice", "/cg/cpu", "cgroup2", "")],
+            "0::/machine.slice/g/vcpu0",
+            ("cg/cpu/g/vcpu0", 2),
+        ),
+        (
+            [("/", "/cg/cpu", "cgroup", "cpu"), ("/docker/01", "/cg/cpu", "cgroup", "cpu")],
+            "2:cpu:/docker/01/machine/g/vcpu0",
+            ("cg/cpu/machine/g/vcpu0", 1),
+        ),
+        (
+            [("/", "/cg/cpu", "cgroup2", ""), ("/../..", "/cg", "cgroup2", "")],
+            "0::/../../machine.slice/g/vcpu0",
+            ("cg/machine.slice/g/vcpu0", 2),
+        ),
+        ([("/docker/01", "/cg", "cgroup", "cpu")], "2:cpu:/docker/012/g/vcpu0", None),
         ([("/", "/cg", "cgroup2", "")], "", None),
     ],
-    ids=["a part is mounted", "the first is hidden", "a part and all", "no group at all"],
+    ids=[
+        "a part is mounted",
+        "the first is hidden",
+        "a part and all",
+        "two parts",
+        "one over the other",
+        "the host's beside a namespace",
+        "a part of a similar name",
+        "no group at all",
+    ],
 )
 def test_of_several_mounts_the_one_counts_that_shows_the_group(tmp_path, lines, text, found):
     """Containers have such mounts."""

@@ -25,6 +25,16 @@ def test_domain_of_nova_is_parsed():
     assert found.problem is None
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+def test_metadata_of_another_version_is_read(version):
+    """Nova before 22.0 wrote 1.0; without a project, an owner would see nothing of the server."""
+    namespace = f"http://openstack.org/xmlns/libvirt/nova/{version}"
+
+    found = parse(nova_xml(metadata=nova_metadata(SPECS, namespace))).domain
+
+    assert (found.project, found.flavor, found.specs) == ("5ac0ffee", "m1.half", SPECS)
+
+
 @pytest.mark.parametrize(
     "metadata",
     [

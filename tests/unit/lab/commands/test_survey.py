@@ -289,9 +289,9 @@ def test_an_instance_without_a_figure(survey, fake):
     assert "without usable CPU time in Prometheus: 1 instances" in out
 
 
-@pytest.mark.parametrize("jump", [9.6, 1.2])
-def test_a_counter_that_moves_once_an_hour(survey, fake, jump):
-    """An exporter that keeps an old value for most of its scrapes says nothing of 5 minutes."""
+@pytest.mark.parametrize(("jump", "every"), [(9.6, 12), (1.2, 12), (1.6, 2)])
+def test_a_counter_that_moves_seldom(survey, fake, jump, every):
+    """An exporter that keeps an old value for many of its scrapes says nothing of 5 minutes."""
     right = fake.answer
     fake.infos.append(info("db"))
     fake.used[cpu_use.DOMAIN_TIME] = []
@@ -305,7 +305,7 @@ def test_a_counter_that_moves_once_an_hour(survey, fake, jump):
             )
             stale = found["data"]["result"][-1:]
             for series in stale:
-                series["values"] = [[n, str(jump if n % 12 == 7 else 0)] for n in range(24)]
+                series["values"] = [[n, str(jump if n % every == 1 else 0)] for n in range(24)]
         return json.dumps(found)
 
     fake.answer = answer
