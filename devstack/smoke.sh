@@ -6,6 +6,7 @@ set -eu -o pipefail
 
 REFCORES=${REFCORES:-0.5}
 SECONDS_MEASURED=${SECONDS_MEASURED:-20}
+WAIT_S=${WAIT_S:-300}
 TOLERANCE=${TOLERANCE:-0.1}
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 devstack=${DEVSTACK_DIR:-$(dirname "$(dirname "$here")")/devstack}
@@ -19,8 +20,14 @@ fail() {
     exit 1
 }
 
+# Nova may never say that a server is there, or gone.
+server() {
+    timeout --foreground "$WAIT_S" openstack server "$1" --wait "${@:2}" >/dev/null ||
+        fail "'openstack server $1' did not succeed within $WAIT_S s; see journalctl -u devstack@n-cpu"
+}
+
 remove() {
-    openstack server delete --wait "$name" 2>/dev/null || true
+    timeout --foreground "$WAIT_S" openstack server delete --wait "$name" 2>/dev/null || true
     openstack flavor delete "$name" 2>/dev/null || true
     openstack image delete "$name" 2>/dev/null || true
     rm -rf "$folder"
@@ -36,7 +43,7 @@ trap remove EXIT
 export OS_COMPUTE_API_VERSION=2.96
 # HOST_IP, like SERVICE_HOST, comes from what stack.sh left for openrc.
 address=${AMP_NOVA_METRICS:-http://$HOST_IP:9178/metrics}
-curl -fsS "$address" >"$folder/metrics" || fail "no agent answers at $address"
+curl -fsS -m 10 "$address" >"$folder/metrics" || fail "no agent answers at $address"
 
 # A disk whose boot sector loops: the guest always wants to run. Glance insists on a partition.
 disk() {
@@ -59,7 +66,7 @@ openstack amp flavor set "$name" "amp:pref_core=$REFCORES"
 openstack amp host list
 disk
 openstack image create "$name" --disk-format raw --container-format bare --file "$folder/disk" >/dev/null
-openstack server create "$name" --flavor "$name" --image "$name" --nic none --wait >/dev/null
+server create "$name" --flavor "$name" --image "$name" --nic none
 id=$(openstack server show "$name" -f value -c id)
 [ "$(openstack server show "$name" -f value -c status)" = ACTIVE ] || fail "the server is not ACTIVE"
 domain=$(openstack server show "$name" -f value -c OS-EXT-SRV-ATTR:instance_name)
@@ -73,7 +80,7 @@ claimed=$(openstack resource provider allocation show "$id" -f value -c resource
 cpu_ns() { sudo virsh domstats --vcpu "$domain" | awk -F= '$1 ~ /vcpu.0.time/ { print $2 }'; }
 
 metric() {
-    curl -fsS "$address" >"$folder/metrics"
+    curl -fsS -m 10 "$address" >"$folder/metrics"
     awk -v id="resource=\"$id\"" -v metric="$1" \
         'index($1, metric "{") == 1 && index($0, id) { print $NF; exit }' "$folder/metrics"
 }
@@ -100,13 +107,13 @@ awk -v used="$((after_ns - before_ns))" -v wall="$((ended - began))" -v quota="$
 prometheus=$(openstack endpoint list --service prometheus -f value -c URL 2>/dev/null || true)
 if [ -n "$prometheus" ]; then
     query="amp_vcpu_delivered_ratio{resource=\"$id\"}"
-    curl -fsS --get --data-urlencode "query=$query" "$prometheus/api/v1/query" >"$folder/series"
+    curl -fsS -m 10 --get --data-urlencode "query=$query" "$prometheus/api/v1/query" >"$folder/series"
     grep -q '"value":' "$folder/series" || fail "Prometheus at $prometheus has no series of $query"
     say "Prometheus at $prometheus has it too"
 fi
 openstack amp server show "$name"
 openstack amp capacity show "$name"
-openstack server delete --wait "$name"
+server delete "$name"
 for _ in $(seq 10); do
     [ -n "$(metric amp_vcpu_quota_cores)" ] || break
     sleep 1

@@ -3,6 +3,7 @@
 ``tools/devstack`` runs it in a real DevStack.
 """
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -204,3 +205,36 @@ def test_other_phases_do_nothing(plugin):
     """DevStack calls the plugin in every phase."""
     assert plugin("stack", "pre-install") == ["define_plugin amp-nova"]
     assert plugin("stack", "test-config") == ["define_plugin amp-nova"]
+
+
+@pytest.mark.parametrize("hanging", ["create", "delete"])
+def test_the_smoke_test_waits_for_no_server_for_ever(tmp_path, hanging):
+    """Nova may never say that it is there, or gone."""
+    (tmp_path / "openrc").write_text("HOST_IP=127.0.0.1\n")
+    fakes = {
+        "openstack": f"""case "$*" in
+            *pref_core=lots*) echo pref_core >&2; exit 1 ;;
+            "server {hanging} "*) exec sleep 60 ;;
+            *"-c status") echo ACTIVE ;;
+            *"-c id") echo 71a2 ;;
+        esac""",
+        "curl": """while [ $# -gt 1 ]; do shift; done
+            echo 'amp_vcpu_quota_cores{resource="71a2"} 1'
+            echo 'amp_vcpu_delivered_ratio{resource="71a2"} 1'""",
+        "sudo": "echo vcpu.0.time=$(date +%s%N)",
+    }
+    for name, text in fakes.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DEVSTACK_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [PLUGIN / "smoke.sh"],
+        env=os.environ | environment | {"WAIT_S": "1", "SECONDS_MEASURED": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+
+    assert done.returncode == 1
+    assert f"FAILED: 'openstack server {hanging}' did not succeed within 1 s" in done.stdout
