@@ -124,17 +124,19 @@ def incomplete(cpus: Sequence[CpuFacts]) -> str | None:
 
 
 def uneven(cpus: Sequence[CpuFacts]) -> str | None:
-    """That clocks within one class differ by ``SPEED_GAP`` or more, in words.
+    """That speeds within one class differ by ``SPEED_GAP`` or more, in words.
 
-    Of several small steps, or base frequencies that nothing confirms (Intel Speed Select). Maximum
-    frequencies of AMD's come from the order of preference on some kernels.
+    In several small steps, or by base frequencies that nothing confirms (Intel Speed Select).
+    Maximum frequencies of AMD's come from the order of preference on some kernels.
     """
-    for source in (BASE_FREQ,) if ranked(cpus) else (BASE_FREQ, MAX_FREQ):
-        values = [source.read(c) or 0 for c in cpus]
-        low, high = min(values), max(values)
-        if 0 < low * SPEED_GAP <= high:
-            slow = cpulist.show(c.id for c, v in zip(cpus, values, strict=True) if v == low)
-            ranges = f"ranges from {low / 1e6:.2f} GHz (pCPUs {slow}) to {high / 1e6:.2f} GHz"
+    for source in (BASE_FREQ, CAPACITY) if ranked(cpus) else (BASE_FREQ, MAX_FREQ, CAPACITY, PERF):
+        values = {c.id: value for c in cpus if (value := source.read(c))}
+        low, high = min(values.values(), default=1), max(values.values(), default=1)
+        if low * SPEED_GAP <= high:
+            slow = cpulist.show(i for i, value in values.items() if value == low)
+            clock = source in (BASE_FREQ, MAX_FREQ)
+            least, most = (f"{v / 1e6:.2f} GHz" if clock else f"{v}" for v in (low, high))
+            ranges = f"ranges from {least} (pCPUs {slow}) to {most}"
             return f"{source.name} within one core type {ranges}"
     return None
 

@@ -114,6 +114,20 @@ DETECTED = {
         [("core", "0-11", 1.0)],
         "cpufreq within one core type ranges from 2.00 GHz (pCPUs 0-3) to 2.40 GHz",
     ),
+    "capacities in small steps": (
+        machine(*(cores(2, 2 * i, capacity=c) for i, c in enumerate((850, 930, 1024)))),
+        [("core", "0-5", 1.0)],
+        "cpu_capacity within one core type ranges from 850 (pCPUs 0-1) to 1024",
+    ),
+    "a CPU without a base frequency": (
+        machine(
+            cores(1, max_freq_khz=3.9e6, **machines.ICE_LAKE_SP),
+            cores(2, 1, max_freq_khz=3.9e6, base_freq_khz=2.1e6, **machines.ICE_LAKE_SP),
+            cores(1, 3, max_freq_khz=3.9e6, base_freq_khz=2.7e6, **machines.ICE_LAKE_SP),
+        ),
+        [("core", "0-3", 1.0)],
+        "cpufreq base_frequency within one core type ranges from 2.10 GHz (pCPUs 1-2) to 2.70",
+    ),
     "P-cores of a model without E-cores": (
         machine(cores(4, highest_perf=64, max_freq_khz=4.3e6, **machines.RAPTOR_LAKE_P)),
         ONE,
