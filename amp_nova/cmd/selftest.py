@@ -67,9 +67,13 @@ class Used:
 def judged(
     check: str, core_type: str, promised: float, measured: float, lost: float = 0.0
 ) -> Check:
-    """A check with its verdict; ``lost``: what other processes on the machine took."""
+    """A check with its verdict; ``lost``: what other processes on the machine took.
+
+    More work than promised breaks nothing: clocks rise, and others than siblings fall idle.
+    """
     tolerance = TOLERANCES.get(check, TOLERANCE_RATIO)
-    kept = abs(measured - promised) <= tolerance * promised
+    more = check == SIBLINGS and measured > promised
+    kept = more or abs(measured - promised) <= tolerance * promised
     busy = measured < promised <= (measured + lost) * (1.0 + tolerance)
     return Check(check, core_type, promised, measured, KEPT if kept else BUSY if busy else BROKEN)
 

@@ -18,12 +18,14 @@ from amp_nova.cmd.selftest import BROKEN, BUSY, KEPT, judged
         ("share", 0.3, 0.03, BROKEN),
         ("share", 0.52, 0.2, BROKEN),
         ("work beside siblings", 0.48, 0.0, KEPT),
+        ("work beside siblings", 0.4, 0.0, BROKEN),
+        ("work beside siblings", 0.6, 0.0, KEPT),
         ("coefficient", 0.46, 0.0, KEPT),
         ("coefficient", 0.7, 0.0, BROKEN),
     ],
 )
 def test_what_is_kept(check, measured, lost, verdict):
-    """Too much is as wrong as too little; what others took is not the agent's fault."""
+    """Too much time is as wrong as too little; what others took is not the agent's fault."""
     assert judged(check, "fast", 0.5, measured, lost).verdict == verdict
 
 
