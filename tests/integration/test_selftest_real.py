@@ -32,6 +32,9 @@ def test_each_promise_is_judged_and_nothing_is_left(tmp_path):
     for key in (("share", "slow"), ("share", "fast"), ("share after a move", "fast")):
         assert 0.1 < checks[key]["measured"] <= 1.05 * checks[key]["promised"]
         assert checks[key]["verdict"] in done.stdout
+    fast = checks["coefficient", "fast"]
+    assert (fast["promised"], fast["verdict"]) == (2.0, "cannot be judged: it is declared")
+    assert fast["measured"] < 1.5, "what was measured, not what was declared"
     assert checks["limit without an agent", "fast"]["verdict"] == "kept"
     assert os.uname().nodename not in saved.read_text()
     until(

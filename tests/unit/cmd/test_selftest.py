@@ -5,7 +5,7 @@ import os
 import pytest
 
 from amp_nova.cmd import cli
-from amp_nova.cmd.selftest import BROKEN, BUSY, KEPT, judged
+from amp_nova.cmd.selftest import BROKEN, BUSY, KEPT, Check, in_all, judged
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,21 @@ from amp_nova.cmd.selftest import BROKEN, BUSY, KEPT, judged
 def test_what_is_kept(check, measured, lost, verdict):
     """Too much time is as wrong as too little; what others took is not the agent's fault."""
     assert judged(check, "fast", 0.5, measured, lost).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        ((KEPT, KEPT), "all are kept"),
+        ((KEPT, BUSY), "1 of 2 cannot be judged"),
+        ((BUSY, BROKEN, KEPT), "1 of 3 promises are not kept"),
+    ],
+)
+def test_the_verdict_on_all(verdicts, said):
+    """What counts instructions is no promise."""
+    checks = [Check("share", "fast", 0.5, 0.5, verdict) for verdict in verdicts]
+
+    assert in_all([*checks, Check("instructions counted by", "", "", "perf", "-")]) == said
 
 
 def test_it_takes_root(capsys, monkeypatch):
