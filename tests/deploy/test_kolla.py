@@ -29,6 +29,25 @@ SECURED = {
     "amp_nova_conf": {"exporter": {"address": "::", "port": 9443, "cert_file": "/etc/c.pem"}},
 }
 """A host with a configuration of its own."""
+CONTAINED = """
+set -e
+systemctl disable --now libvirtd.service libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket
+rm -f /run/libvirt/libvirt-sock* /usr/share/polkit-1/actions/org.libvirt.*
+mkdir /img
+mount --bind /img /img
+mkdir -p /img/usr /img/root /img/tmp /img/share /img/var/lib/libvirt /img/var/cache /img/var/log
+for link in bin sbin lib lib64; do ln -s usr/$link /img/$link; done
+cp -a /etc /img/etc
+ln -s /run /img/var/run
+for tree in usr proc sys dev run share; do
+    mkdir -p /img/$tree
+    mount --rbind /$tree /img/$tree
+done
+echo kolla:x:42436:42436::/:/bin/sh >>/img/etc/passwd
+echo kolla:x:42436: >>/img/etc/group
+chroot /img libvirtd --daemon
+"""
+"""libvirt with files of its own and the host's /run, /sys and /proc, as in kolla's container."""
 OPERATORS = "[filter_scheduler]\ntrack_instance_changes = false\n"
 
 
@@ -142,14 +161,15 @@ def test_agents_without_a_message_bus_are_refused(config):
         )  # fmt: skip
 
 
-def test_an_agent_reads_from_a_libvirt_whose_policy_is_in_a_container(cloud):
-    """The host's polkit does not know libvirt's action until the playbook brings it."""
+def test_an_agent_reads_from_a_libvirt_in_a_container(cloud):
+    """The container has its own users, and the host's polkit does not know libvirt's action."""
     node = cloud.nodes[HOSTS[0]]
+    node.sh(CONTAINED)
     before = node.files()
-    reads = "runuser -u other -- virsh -r -c qemu:///system list 2>&1 || true"
-    policy = "/usr/share/polkit-1/actions/org.libvirt.unix.policy"
-    node.sh(f"useradd --system other; mv {policy} /root/.libvirt; sleep 1")
+    reads = "runuser -u nobody -- virsh -r -c qemu:///system uri 2>&1 || true"
     assert "org.libvirt.unix.monitor is not registered" in node.sh(reads)
+    stranger = reads.replace("runuser -u nobody --", "setpriv --reuid 4321 --clear-groups")
+    assert "Failed to find user record for uid '4321'" in node.sh(stranger)
     more = {"amp_nova_conf": cloud.conf, "amp_nova_dropin": cloud.dropin}
     kolla = {"playbook": "kolla-ansible/amp-nova.yml", **more, **cloud.packages(VERSIONS[0])}
 
@@ -159,5 +179,4 @@ def test_an_agent_reads_from_a_libvirt_whose_policy_is_in_a_container(cloud):
 
     cloud.play("--limit", HOSTS[0], **kolla, amp_nova_state="absent")
     assert "org.libvirt.unix.monitor is not registered" in node.sh(reads)
-    node.sh(f"userdel other; mv /root/.libvirt {policy}")
     assert node.files() == before
