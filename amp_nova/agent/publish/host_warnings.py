@@ -12,9 +12,9 @@ NO_REPORTS = (
 )
 
 NO_SCHEDULER = (
-    "no scheduler answers on the bus of [reports] transport_url: let AmpCapacityFilter be in"
-    " enabled_filters, and [amp_scheduler] transport_url be the same; after its start a scheduler"
-    " listens from its first request for a server on"
+    "no scheduler answers on the bus of [reports] transport_url: enable AmpCapacityFilter, and give"
+    " [amp_scheduler] the same transport_url; after a restart, a scheduler answers from its first"
+    " request on"
 )
 
 
