@@ -4,6 +4,7 @@ Nova vouches for a server and its project, so its request needs the service role
 token of the server's project, and Nova decides with that token whether the server is shown.
 """
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -19,8 +20,11 @@ BODY_BYTES_MAX = 1 << 20
 """Nova sends the user data (64 KiB) and the metadata of a server, too."""
 NOVA_S = 5.0
 """How long Nova may take to show a server to its owner."""
+GUEST_S = 1.0
+"""How long it may take while a guest waits for its metadata."""
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PROJECT = "[0-9A-Za-z_-]{1,64}"
+_INVALID = msgspec.MsgspecError, ValueError, RecursionError
 _SERVER = re.compile(f"/v1/servers/({_UUID})")
 
 
@@ -29,6 +33,18 @@ class _Request(msgspec.Struct, rename={"server": "instance-id", "project": "proj
 
     server: Annotated[str, msgspec.Meta(pattern=rf"^{_UUID}\Z")]
     project: Annotated[str, msgspec.Meta(pattern=rf"^{_PROJECT}\Z")]
+
+
+class _Server(msgspec.Struct, rename={"project": "tenant_id", "host_id": "hostId"}):
+    """The part of a server in Nova's API that matters here."""
+
+    id: str = ""
+    project: str = ""
+    host_id: str = ""
+
+
+class _Shown(msgspec.Struct):
+    server: _Server
 
 
 class _Refused(Exception):
@@ -75,43 +91,46 @@ class Application:
             raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         try:
             body = msgspec.json.decode(request["wsgi.input"].read(int(length)), type=_Request)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        except _INVALID as exc:
             raise _Refused(HTTPStatus.BAD_REQUEST) from exc
-        return self._figures(body.server, body.project)
+        host_id = ""
+        with contextlib.suppress(_Refused):  # it may be unable to see the server, or Nova is down
+            host_id = self._shown(request, body.server, GUEST_S).host_id
+        return self._figures(body.server, body.project, host_id)
 
     def _owned(self, request: Mapping[str, Any], server: str) -> tuple[str, str]:
         """The token's project, if the server is in it and Nova shows it, and its ``hostId``."""
         project = str(request.get("HTTP_X_PROJECT_ID", ""))
         if not re.fullmatch(_PROJECT, project):  # a token of a domain or of the system
             raise _Refused(HTTPStatus.FORBIDDEN)
+        shown = self._shown(request, server, NOVA_S)
+        if (shown.id, shown.project) != (server, project):
+            raise _Refused(HTTPStatus.NOT_FOUND)
+        return project, shown.host_id
+
+    def _shown(self, request: Mapping[str, Any], server: str, within_s: float) -> _Server:
+        """The server as Nova shows it to the sender of a request; an empty one if it does not."""
+        keystone = self._conf.keystone_authtoken
         try:
-            reply = self._show_server(request, server)
-            details = reply.json()["server"] if reply.status_code == HTTPStatus.OK else {}
-            host_id = str(details.get("hostId") or "")
-            owned = (details.get("id"), details.get("tenant_id")) == (server, project)
-        except (ClientException, AttributeError, LookupError, TypeError, ValueError) as exc:
+            nova = request["keystone.token_auth"].get_endpoint(
+                self._session,
+                service_type="compute",
+                interface=keystone.interface,
+                region_name=keystone.region_name,
+            )
+            reply = self._session.get(
+                f"{nova.rstrip('/')}/servers/{server}",
+                # Not the filter's own plugin, which would add this service's token.
+                headers={"X-Auth-Token": request["HTTP_X_AUTH_TOKEN"]},
+                authenticated=False,
+                raise_exc=False,
+                redirect=False,
+                timeout=within_s,
+            )
+            if reply.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise ValueError(f"it answers {reply.status_code}")
+            found = reply.status_code == HTTPStatus.OK
+            return msgspec.json.decode(reply.content, type=_Shown).server if found else _Server()
+        except (ClientException, AttributeError, LookupError, *_INVALID) as exc:
             LOG.warning("cannot get a server from Nova: %s", exc)
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE) from exc
-        if reply.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE)
-        if not owned:
-            raise _Refused(HTTPStatus.NOT_FOUND)
-        return project, host_id
-
-    def _show_server(self, request: Mapping[str, Any], server: str) -> Any:
-        """Nova's reply to the user: the filter's own plugin would add this service's token."""
-        keystone = self._conf.keystone_authtoken
-        nova = request["keystone.token_auth"].get_endpoint(
-            self._session,
-            service_type="compute",
-            interface=keystone.interface,
-            region_name=keystone.region_name,
-        )
-        return self._session.get(
-            f"{nova.rstrip('/')}/servers/{server}",
-            headers={"X-Auth-Token": request["HTTP_X_AUTH_TOKEN"]},
-            authenticated=False,
-            raise_exc=False,
-            redirect=False,
-            timeout=NOVA_S,
-        )

@@ -53,7 +53,7 @@ def queries(server: str, project: str) -> tuple[str, str]:
 def on_host(series: Sequence[Series], host_id: str, project: str) -> list[Series]:
     """The series of the host that Nova names, if the scrape job gives hosts their names.
 
-    ``host_id``: what Nova shows to owners, a hash of project and host; empty if it was not asked.
+    ``host_id``: what Nova shows, a hash of project and host; empty if it does not tell.
     A host may export what it likes, but the scrape job sets its label ``host``.
     """
 
@@ -61,9 +61,12 @@ def on_host(series: Sequence[Series], host_id: str, project: str) -> list[Series
         names = (f"{project}{name}".encode() for name in (host, host.split(".")[0]))
         return host_id in (hashlib.sha224(name).hexdigest() for name in names)
 
-    if not host_id or not any("host" in each.metric for each in series):
-        return list(series)
-    return [each for each in series if named(each.metric.get("host", ""))]
+    hosts = {each.metric.get("host", "") for each in series}
+    if host_id and any(hosts):
+        hosts = {host for host in hosts if named(host)}
+    elif len(hosts) > 1:  # nobody says which of them is right
+        hosts = set()
+    return [each for each in series if each.metric.get("host", "") in hosts]
 
 
 def figures(series: Sequence[Series], coefficients: Sequence[Series]) -> dict[str, Any]:

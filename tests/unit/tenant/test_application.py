@@ -2,12 +2,14 @@
 
 import json
 import random
+import socket
 import time
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 
 import pytest
 
-from amp_nova.tenant import prometheus
+from amp_nova.tenant import application, prometheus
 from amp_nova.tenant.application import BODY_BYTES_MAX, Application
 from amp_nova.tenant.prometheus import ServerFigures
 from tests.support.tenant import (
@@ -23,7 +25,9 @@ from tests.support.tenant import (
     half,
     nova,
     nova_request,
+    reply,
     series,
+    served,
     settings,
 )
 
@@ -198,8 +202,13 @@ def test_there_is_nothing_else(service, method, path):
     assert call(service, method, path, HTTP_X_AUTH_TOKEN="nova") == (404, {})
 
 
-def test_an_owner_is_told_what_the_host_says_that_nova_names(fake):
-    """Another host may export series of this server and project, but not under this host's name."""
+GUEST = {"body": nova_request(), "HTTP_X_AUTH_TOKEN": "nova"}
+OWNER = {"method": "GET", "path": f"/v1/servers/{SERVER}", "HTTP_X_AUTH_TOKEN": "owner"}
+
+
+@pytest.fixture
+def hostile(fake):
+    """Prometheus has newer and larger figures of this server and project from another host."""
     honest = half()
     evil = half("compute-6:9178", steps=31, start=9e6, until_s=time.time() + 1.0)
     evil[0] = series("instance_booked_refcores", [99.0] * 31, "compute-6:9178")
@@ -208,13 +217,68 @@ def test_an_owner_is_told_what_the_host_says_that_nova_names(fake):
     for each in evil:
         each["metric"]["host"] = "compute-6.example.org"
     fake.samples = [*honest, *evil]
+    return fake
+
+
+@pytest.mark.parametrize("asked", [GUEST, OWNER], ids=["guest", "owner"])
+def test_guest_and_owner_are_told_what_the_host_says_that_nova_names(hostile, asked):
+    """Another host may export series of this server and project, but not under this host's name."""
     with nova() as url:
-        service = Filter(Application(conf(), ServerFigures(settings(fake.url)).figures), url)
-        status, told = call(service, "GET", f"/v1/servers/{SERVER}", HTTP_X_AUTH_TOKEN="owner")
+        service = Filter(Application(conf(), ServerFigures(settings(hostile.url)).figures), url)
+        status, told = call(service, **asked)
 
     assert (status, told["booked_refcores"]) == (200, 0.5)
     assert told["delivered_refcores"] == pytest.approx(0.5)
     assert told["window_s"] == 300.0
+
+
+@pytest.mark.parametrize(
+    "answer", [(403, b"{}"), (503, b""), (200, b"<html>")], ids=["forbidden", "down", "wrong"]
+)
+def test_if_nova_names_no_host_a_guest_is_told_what_no_other_host_contradicts(hostile, answer):
+    """Its token may be unable to see servers. No figure is better than that of the wrong host."""
+    with nova(answer) as url:
+        service = Filter(Application(conf(), ServerFigures(settings(hostile.url)).figures), url)
+        assert call(service, **GUEST) == (200, {})
+
+        hostile.samples = hostile.samples[:5]
+        service = Filter(Application(conf(), ServerFigures(settings(hostile.url)).figures), url)
+        assert call(service, **GUEST)[1]["booked_refcores"] == 0.5
+
+
+def test_a_guest_does_not_wait_long_for_nova(monkeypatch):
+    """Nova's metadata API would give up, and the guest would have no figures at all."""
+    monkeypatch.setattr(application, "GUEST_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        service = Filter(
+            Application(conf(), figures), f"http://127.0.0.1:{silent.getsockname()[1]}"
+        )
+        began_s = time.monotonic()
+        assert call(service, **GUEST) == (200, {"told": SECRET})
+    assert time.monotonic() - began_s < application.NOVA_S / 2
+
+
+def test_a_redirect_does_not_take_the_users_token_elsewhere():
+    """Nova's address may be answered by something else."""
+    asked = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.headers["X-Auth-Token"])
+            reply(self, json.dumps({"server": {"id": SERVER, "tenant_id": PROJECT}}).encode())
+
+    with served(Elsewhere) as elsewhere:
+
+        class Redirect(BaseHTTPRequestHandler):
+            def do_GET(self):
+                reply(self, b"", 302, Location=f"{elsewhere}/servers/{SERVER}")
+
+        with served(Redirect) as url:
+            service = Filter(Application(conf(), figures), url)
+            answers = [call(service, **each) for each in (OWNER, GUEST)]
+
+    assert asked == []
+    assert [status for status, _ in answers] == [404, 200]
 
 
 def test_no_forged_request_gives_anything_about_another_project(fake, caplog, monkeypatch):
