@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.conftest import GUARD, UNIT, VENDORDATA, install_units, sh, until
+from tests.vm.conftest import GUARD, UNIT, VENDORDATA, sh, until, upgrade
 
 ESCAPE = "/job/tests/vm/escape.py"
 UNITS = (UNIT, GUARD, VENDORDATA)
@@ -40,8 +40,8 @@ def ended(lines):
 
 @pytest.fixture(scope="module", autouse=True)
 def _shipped():
-    """The units of this checkout."""
-    install_units()
+    """This checkout and its units, also after a test that removed them."""
+    upgrade()
 
 
 @pytest.fixture
