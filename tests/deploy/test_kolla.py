@@ -112,6 +112,15 @@ def test_what_kolla_ansible_merges_is_added_to_what_is_there_and_removed_again(c
     assert files(config) == before
 
 
+def test_what_changes_is_shown_without_the_password_of_the_bus(config):
+    """``--diff``, as operators run it before a change; also when it is removed again."""
+    shown = [play(config, "--check", "--diff"), play(config, "--diff")]
+    shown.append(play(config, "--diff", amp_nova_state="absent"))
+
+    assert all("+++ after" in text for text in shown)
+    assert not any("cret@" in text for text in shown)
+
+
 @pytest.mark.parametrize(
     ("more", "filters"),
     [
@@ -123,7 +132,6 @@ def test_what_kolla_ansible_merges_is_added_to_what_is_there_and_removed_again(c
 def test_a_filter_that_kolla_ansible_enables_stays(config, more, filters):
     """Blazar's, which our lines would replace."""
     play(config, **more)
-
     text = (config / "nova/nova-scheduler.conf").read_text()
     (enabled,) = re.findall("^enabled_filters = (.*)$", text, re.M)
     assert enabled.endswith(filters)
