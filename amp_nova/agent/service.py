@@ -156,6 +156,9 @@ class Service:
                 completed = self._try_cycle(late_s)
                 self.publishers.exporter.agent.lease = guarding.after(self.last)
                 self._report_health(completed=completed)
+                if self._systemd.present and self.sensor.hypervisor.out_of_sight:
+                    LOG.warning("libvirt made a new socket, which takes a restart to be seen")
+                    return
             ended = time.monotonic()
 
     def _reload(self) -> None:
@@ -291,6 +294,8 @@ class Systemd:
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.present = bool(address)
+        """Whether systemd started this process, and does so again."""
         self._ready = False
 
     def report(self, status: str, *, alive: bool) -> None:

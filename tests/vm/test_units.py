@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.conftest import GUARD, UNIT, VENDORDATA, sh, until, upgrade
+from tests.vm.conftest import (
+    GUARD,
+    UNIT,
+    VENDORDATA,
+    Machine,
+    main_pid,
+    sh,
+    until,
+    upgrade,
+)
 
 ESCAPE = "/job/tests/vm/escape.py"
 UNITS = (UNIT, GUARD, VENDORDATA)
@@ -50,25 +59,81 @@ def target():
     return sh("systemctl show -P MainPID systemd-journald")
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_a_process_with_the_rights_of_a_unit_cannot_leave_it(unit, target):
-    """The shipped unit, with another program: everything it tries is refused."""
+def authenticate_nobody(*, without):
+    """Whether libvirt's socket for writing lets in whoever may open it: root and its group."""
+    folder = Path("/etc/systemd/system/libvirtd.socket.d")
+    if without:
+        folder.mkdir(parents=True)
+        (folder / "mode.conf").write_text("[Socket]\nSocketMode=0770\n")
+        sh("echo 'auth_unix_rw = \"none\"' >> /etc/libvirt/libvirtd.conf")
+    else:
+        sh(f"rm -r {folder}; sed -i '/^auth_unix_rw/d' /etc/libvirt/libvirtd.conf")
+    restart_libvirt()
+
+
+def restart_libvirt():
+    """With new sockets, as where libvirt itself makes them."""
+    sockets = "libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket"
+    sh(f"systemctl daemon-reload; systemctl stop libvirtd {sockets}; systemctl start {sockets}")
+    sh("systemctl start libvirtd")
+
+
+@pytest.fixture(params=["polkit", "none"])
+def authentication(request):
+    """``auth_unix_rw`` of libvirt."""
+    if request.param == "none":
+        authenticate_nobody(without=True)
+    yield request.param
+    if request.param == "none":
+        authenticate_nobody(without=False)
+
+
+def attempts(unit, target, more=""):
+    """How each attempt ended of a program with the rights of a unit, with ``more`` lines in it."""
     text = OWN.sub("", Path("/etc/systemd/system", unit).read_text())
     program = f"ExecStart=/usr/bin/python3 {ESCAPE} {target}"
-    run = f"Type=oneshot\n{program}\nStandardOutput=file:/escaped"
+    run = f"Type=oneshot\n{program}\nStandardOutput=file:/escaped\n{more}"
     Path("/run/systemd/system/escape.service").write_text(
         text.replace("[Service]\n", f"[Service]\n{run}\n", 1)
     )
     sh("rm -f /escaped; systemctl daemon-reload; systemctl start escape.service")
-    inside, outside = (
-        ended(Path("/escaped").read_text()),
-        ended(sh(f"/usr/bin/python3 {ESCAPE} {target}")),
-    )
-    print(Path("/escaped").read_text())
+    said = Path("/escaped").read_text()
+    print(said)
+    return ended(said)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_process_with_the_rights_of_a_unit_cannot_leave_it(unit, target, authentication):
+    """The shipped unit, with another program: everything it tries is refused."""
+    inside = attempts(unit, target)
+    outside = ended(sh(f"/usr/bin/python3 {ESCAPE} {target}"))
 
     assert len(inside) == len(outside) > 15
     assert {name for name, end in outside.items() if end != "done"} == set()
     assert {name for name, end in inside.items() if end != "refused"} == set()
+    if unit == UNIT and authentication == "none":  # so it is the view of /run that protects
+        whole = attempts(unit, target, "BindReadOnlyPaths=/run/libvirt")
+        assert {name for name, end in whole.items() if end == "done"} == {"manage libvirt"}
+
+
+def test_the_agent_finds_sockets_that_libvirt_made_again():
+    """Its unit shows it those of its start, so it starts anew; nobody has to notice."""
+    sh(f"systemctl start {UNIT}")
+    until(lambda: metric_up() == 1, 90, "a connection to libvirt")
+    pid = main_pid()
+
+    restart_libvirt()
+
+    until(lambda: main_pid() not in (0, pid) and metric_up() == 1, 90, "a new connection")
+    assert "takes a restart to be seen" in sh(f"journalctl -q -o cat -u {UNIT} -n 50")
+
+
+def metric_up():
+    """``amp_hypervisor_up`` of the agent, ``None`` while it does not answer."""
+    try:
+        return Machine.metric("amp_hypervisor_up")
+    except OSError:
+        return None
 
 
 @pytest.mark.parametrize("unit", UNITS)

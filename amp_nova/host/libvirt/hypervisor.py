@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amp_nova.exceptions import HypervisorUnavailable, sentence
-from amp_nova.host.libvirt.connection import WRITE, Connection, NotYet
+from amp_nova.host.libvirt.connection import WRITE, Connection, NotYet, out_of_sight
 from amp_nova.host.libvirt.domain_xml import DomainXml, Fallback, parse
 from amp_nova.model.observation import Domain
 
@@ -64,6 +64,11 @@ class Hypervisor:
     def calls(self) -> int:
         """Calls made to libvirt."""
         return self._connection.calls
+
+    @property
+    def out_of_sight(self) -> bool:
+        """Whether libvirt does not answer, and takes a restart of the unit to be seen again."""
+        return not self.available and out_of_sight()
 
     def limit_wait(self, cycle_s: float) -> None:
         """Wait for libvirt at most this long in one cycle, once its domains are known."""

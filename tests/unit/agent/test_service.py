@@ -1,5 +1,7 @@
 """The agent as a service: when cycles run, signals, answers; on a fake host."""
 
+import os
+import signal
 import threading
 import time
 from dataclasses import replace
@@ -11,7 +13,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import service
 from amp_nova.agent.operator import control_socket
-from amp_nova.agent.service import Service
+from amp_nova.agent.service import Service, Systemd
 from amp_nova.exceptions import AmpError, HypervisorUnavailable
 from amp_nova.guard import lease, locks
 from amp_nova.guard.pauses import Pauses
@@ -71,6 +73,29 @@ def test_unavailable_hypervisor_is_logged_once(setup, caplog, monkeypatch):
     running._try_cycle(None)
 
     assert running.publishers.exporter.agent.hypervisor_up is True
+
+
+@pytest.mark.parametrize(("started_by_systemd", "goes_on"), [("", True), ("/notify", False)])
+def test_libvirt_at_a_socket_out_of_sight_takes_a_restart(
+    setup, caplog, monkeypatch, started_by_systemd, goes_on
+):
+    """systemd starts the agent again, with the new socket in its mounts; nobody else would."""
+    running, cycles = Service(setup.conf()), []
+    running._systemd = Systemd({"NOTIFY_SOCKET": started_by_systemd})
+    monkeypatch.setattr(running, "_pause", lambda _until: False)
+
+    def cycle(_late):
+        cycles.append(None)
+        setup.node.libvirt.out_of_sight = len(cycles) >= 3
+        if len(cycles) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return True
+
+    monkeypatch.setattr(running, "_try_cycle", cycle)
+    running.run()
+
+    assert len(cycles) == (5 if goes_on else 3)
+    assert ("takes a restart to be seen" in caplog.text) != goes_on
 
 
 def test_reports_say_that_the_hypervisor_no_longer_answers(setup, monkeypatch):
