@@ -162,7 +162,8 @@ def alone(state_path: Path) -> int | None:
     for _ in range(20):  # an agent holds the lock briefly to see whether a guard is running
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _put(fd, os.getpid())
+            with contextlib.suppress(OSError):  # a full disk does not keep it from its work
+                _put(fd, os.getpid())
             return fd
         time.sleep(0.05)
     os.close(fd)

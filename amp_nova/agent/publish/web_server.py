@@ -1,5 +1,6 @@
 """The agent's pages over HTTP: who may read them, TLS, and compression."""
 
+import functools
 import gzip
 import ipaddress
 import logging
@@ -113,7 +114,7 @@ class WebServer:
         page = self._page(request)
         body, unzip = page.body, False
         if page.gzipped and not _accepts_gzip(request.get("HTTP_ACCEPT_ENCODING", "")):
-            body, unzip = gzip.decompress(body), True
+            body, unzip = _unzipped(body), True
         fields = {
             "Content-Type": page.content_type,
             **page.headers,
@@ -151,6 +152,12 @@ class WebServer:
         except Exception:  # the last resort: a defect of one page is its client's alone
             LOG.exception("cannot serve %s", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the agent's log")
+
+
+@functools.lru_cache(maxsize=1)
+def _unzipped(body: bytes) -> bytes:
+    """The text of a page, once for all clients that do not accept gzip."""
+    return gzip.decompress(body)
 
 
 def _accepts_gzip(field: str) -> bool:

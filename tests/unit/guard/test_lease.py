@@ -117,6 +117,19 @@ def test_a_lease_of_another_boot_is_none(tmp_path):
     assert not lease.remaining_s(tmp_path)
 
 
+def test_a_guard_starts_on_a_full_disk(tmp_path, monkeypatch):
+    """The lock is what counts; the process ID in it is for people."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(time, "sleep", lambda _s: None)
+
+    assert lease.alone(tmp_path) is not None
+    assert lease.alone(tmp_path) is None
+
+
 def test_there_is_one_guard(tmp_path, monkeypatch):
     """The second one gives up, as long as the first one runs."""
     monkeypatch.setattr(time, "sleep", lambda _s: None)
