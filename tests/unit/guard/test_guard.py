@@ -120,6 +120,33 @@ def test_when_it_expires_limits_and_weights_stay(host):
     assert lease.expirations(host.state) == 1
 
 
+@pytest.mark.parametrize("after", ["reading the records", "reading the weight", "the weight"])
+def test_an_agent_that_takes_a_lease_meanwhile_finds_it_as_it_was(host, monkeypatch, after):
+    """The guard looks right before each write: from then on the agent alone writes."""
+
+    def then_a_lease_is_taken(function):
+        def called(*arguments):
+            result = function(*arguments)
+            host.lease.take()
+            return result
+
+        return called
+
+    owner, name = {
+        "reading the records": (host.watch, "_domains"),
+        "reading the weight": (cgroups.DomainGroup, "shares"),
+        "the weight": (cgroups, "_write"),
+    }[after]
+    host.move(FAST)
+    host.reload()
+    monkeypatch.setattr(owner, name, then_a_lease_is_taken(getattr(owner, name)))
+
+    host.guard()
+
+    assert host.weights() == {**DEFAULT, **({NAME: 1000} if after == "the weight" else {})}
+    assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.5))
+
+
 @pytest.mark.parametrize("when", ["before the write", "after the write"])
 def test_an_instance_that_is_released_meanwhile_gets_what_was_found(host, monkeypatch, when):
     """A command that keeps the lock for long does not keep the guard from its work."""

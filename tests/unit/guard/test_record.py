@@ -146,6 +146,19 @@ def test_a_record_that_somebody_else_may_have_written_is_not_used(folder):
     assert {name for name, what in found.items() if isinstance(what, RecordedDomain)} == {"vm"}
 
 
+def test_a_record_of_another_user_is_not_used(folder, monkeypatch):
+    """That user could change it at any time."""
+
+    def foreign(fd, real=os.fstat):
+        about = real(fd)
+        return os.stat_result((*about[:4], 12345, *about[5:]))
+
+    monkeypatch.setattr(os, "fstat", foreign)
+
+    with pytest.raises(ValueError, match="only the agent's user can write"):
+        record.load(folder, "vm")
+
+
 def test_a_record_is_not_read_through_a_link(tmp_path):
     """Whoever could place one there would choose what the guard reads."""
     (tmp_path / "elsewhere").write_text("{}")

@@ -1,0 +1,21 @@
+"""The list of mutants fits the product; ``tests/mutations.py`` makes them."""
+
+import pytest
+
+from tests.mutations import MUTANTS, ROOT, Mutant, made
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.what)
+def test_a_mutant_has_one_place_and_tests(mutant):
+    """A line that was rewritten has to be listed as it is now."""
+    assert made(mutant, (ROOT / "amp_nova" / mutant.file).read_text())
+    file, _, name = mutant.tests.partition("::")
+    path = ROOT / "tests/unit" / file
+    assert path.exists()
+    assert not name or f"def {name}(" in path.read_text()
+
+
+def test_a_mutant_without_a_place_is_an_error():
+    """Otherwise it would die without having lived."""
+    with pytest.raises(ValueError, match="has 2 times 'a'"):
+        made(Mutant("", "x.py", "a", "b", ""), "a + a")
