@@ -51,21 +51,19 @@ class Prometheus:
         request = Request(url, data, self._authorization)
         body, end_s = bytearray(), time.monotonic() + within_s
         try:
-            answer: Any = _OPENER.open(request, timeout=within_s)
-        except HTTPError as exc:
-            answer = exc
-        except (InvalidURL, ValueError) as exc:  # their words may quote a part of the password
-            raise QueryFailed("the address is not valid") from exc
-        except (OSError, HTTPException) as exc:
-            raise QueryFailed(str(getattr(exc, "reason", exc))) from exc
-        try:
+            try:
+                answer: Any = _OPENER.open(request, timeout=within_s)
+            except HTTPError as exc:
+                answer = exc
             with answer:
                 while part := answer.read1(1 << 20):  # what has arrived, however little
                     body += part
                     if len(body) > bytes_max or time.monotonic() > end_s:
                         raise QueryFailed(f"more than {bytes_max} bytes or {within_s:g} s")
+        except (InvalidURL, ValueError) as exc:  # their words may quote a part of the password
+            raise QueryFailed("the address is not valid") from exc
         except (OSError, HTTPException) as exc:
-            raise QueryFailed(str(exc)) from exc
+            raise QueryFailed(str(getattr(exc, "reason", exc))) from exc
         return result(answer.status, bytes(body))
 
 

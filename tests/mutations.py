@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         "a server of another project is shown",
         "tenant/application.py",
-        "(shown.id, shown.project) != (server, project)",
+        '(shown.get("id"), shown.get("tenant_id")) != (server, project)',
         "False",
         _TENANT,
     ),
@@ -252,9 +252,9 @@ MUTANTS = (
     ),
     Mutant(
         "a socket of libvirt that was replaced is waited for",
-        "host/libvirt/connection.py",
-        ".st_nlink > 0",
-        ".st_nlink >= 0",
+        "host/libvirt/hypervisor.py",
+        "return os.stat(path).st_nlink",
+        "return os.stat(path).st_nlink + 1",
         "host/libvirt",
     ),
 )

@@ -14,9 +14,6 @@ from amp_nova.cmd.arguments import Version, add_config_file, one_sentence
 from amp_nova.exceptions import AmpError, ConfigInvalid, sentence
 from amp_nova.http_server import HttpServer
 
-BODY_BYTES_MAX = 1 << 20
-"""Nova sends all metadata of a server."""
-
 
 def configured(files: Sequence[str] | None = None) -> tuple[cfg.ConfigOpts, Any]:
     """The configuration, and the application behind Keystone's filter."""
@@ -58,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         conf, application = configured(arguments.config_file)
+        from amp_nova.tenant.application import BODY_BYTES_MAX
+
         address = conf.vendordata.address, conf.vendordata.port
         server = HttpServer(address, application, body_max=BODY_BYTES_MAX)
     except (AmpError, log.LogConfigError, OSError) as exc:

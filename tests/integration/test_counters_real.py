@@ -61,7 +61,7 @@ def host(lab):
     online = OnlineTopology(lambda: topology, lambda: frozenset({FAST, SLOW}))
     paths = HostPaths(rescan_s=1.0)
     yield LibvirtSensor(hypervisor, online, paths, Counters("auto", retry_s=0.2))
-    hypervisor.close()
+    hypervisor._connection.drop()
 
 
 def vcpus_of(host, guest):

@@ -112,14 +112,13 @@ class WebServer:
     ) -> Iterable[bytes]:
         """The WSGI application."""
         page = self._page(request)
-        body, unzip = page.body, False
-        if page.gzipped and not _accepts_gzip(request.get("HTTP_ACCEPT_ENCODING", "")):
-            body, unzip = _unzipped(body), True
+        zipped = page.gzipped and _accepts_gzip(request.get("HTTP_ACCEPT_ENCODING", ""))
+        body = _unzipped(page.body) if page.gzipped and not zipped else page.body
         fields = {
             "Content-Type": page.content_type,
             **page.headers,
             **({"Vary": "Accept-Encoding"} if page.gzipped else {}),
-            **({"Content-Encoding": "gzip"} if page.gzipped and not unzip else {}),
+            **({"Content-Encoding": "gzip"} if zipped else {}),
             "Content-Length": str(len(body)),
             "Cache-Control": "no-store",
             "Content-Security-Policy": POLICY,

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import logging
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -20,7 +19,6 @@ import libvirt
 
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.host.libvirt.domain_xml import MARK_URI
-from amp_nova.kernel import files
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -35,7 +33,6 @@ EVENTS = (
     libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE,
     libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED,
 )
-SOCKETS = ("/run/libvirt/libvirt-sock-ro", "/run/libvirt/virtqemud-sock-ro")
 _OPEN, _LIST = "open", "list"
 WRITE = "write "
 """Prefix of the names of calls that change a domain; the domain's UUID follows."""
@@ -243,22 +240,6 @@ class Connection:
         self._conn = None
         self._news.changed(None)
         LOG.warning("libvirt closed the connection (reason %d)", reason)
-
-
-def out_of_sight() -> bool:
-    """Whether libvirt listens at a socket that it made after this process's mounts.
-
-    The agent's unit shows it the sockets for reading alone, as they were when it started.
-    """
-    listening = {line.rpartition(" ")[2] for line in files.text("/proc/net/unix").splitlines()}
-    return any(path in listening and not _present(path) for path in SOCKETS)
-
-
-def _present(path: str) -> bool:
-    try:
-        return os.stat(path).st_nlink > 0
-    except FileNotFoundError:
-        return False
 
 
 def _alive(conn: Any) -> bool:

@@ -4,6 +4,7 @@ A cycle without events makes no call to libvirt; a periodic listing finds lost e
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +12,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amp_nova.exceptions import HypervisorUnavailable, sentence
-from amp_nova.host.libvirt.connection import WRITE, Connection, NotYet, out_of_sight
+from amp_nova.host.libvirt.connection import WRITE, Connection, NotYet
 from amp_nova.host.libvirt.domain_xml import DomainXml, Fallback, parse
+from amp_nova.kernel import files
 from amp_nova.model.observation import Domain
 
 LOG = logging.getLogger(__name__)
+SOCKETS = ("/run/libvirt/libvirt-sock-ro", "/run/libvirt/virtqemud-sock-ro")
 ANSWER_S = 5.0
 """How long libvirt may take to answer: a longer wait would only delay the cycle."""
+
+
+def _links(path: str) -> int:
+    try:
+        return os.stat(path).st_nlink
+    except FileNotFoundError:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +77,14 @@ class Hypervisor:
 
     @property
     def out_of_sight(self) -> bool:
-        """Whether libvirt does not answer, and takes a restart of the unit to be seen again."""
-        return not self.available and out_of_sight()
+        """Whether libvirt does not answer, and listens at a socket that it made since.
+
+        The agent's unit shows it the sockets for reading alone, as they were when it started.
+        """
+        if self.available:
+            return False
+        listening = {line.rpartition(" ")[2] for line in files.text("/proc/net/unix").splitlines()}
+        return any(path in listening and not _links(path) for path in SOCKETS)
 
     def limit_wait(self, cycle_s: float) -> None:
         """Wait for libvirt at most this long in one cycle, once its domains are known."""
@@ -77,10 +93,6 @@ class Hypervisor:
     def hostname(self) -> str:
         """The host's name as libvirt reports it."""
         return self._connection.hostname()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.drop()
 
     def domains(self) -> dict[str, DomainXml]:
         """Active domains by UUID, as of libvirt's last answer.

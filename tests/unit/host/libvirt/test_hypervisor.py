@@ -146,7 +146,7 @@ def test_steady_cycles_make_no_call(resync_s, more):
         found.domains()
 
     assert found.calls == calls + more
-    found.close()
+    found._connection.drop()
 
 
 def test_changed_domain_is_read_again_after_its_event():
@@ -167,7 +167,7 @@ def test_changed_domain_is_read_again_after_its_event():
     assert (before.domain.specs, after.domain.specs) == ({}, {"amp:pref_core": "0.5"})
     domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, None, "instance", NOVA, 1)
     other.close()
-    found.close()
+    found._connection.drop()
 
 
 def test_fallback_bookings_are_applied(daemon):

@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.host.libvirt import connection
+from amp_nova.host.libvirt import hypervisor
+from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.kernel import files
 
 
@@ -15,18 +16,18 @@ from amp_nova.kernel import files
 def path(tmp_path, monkeypatch):
     """Where libvirt listens."""
     path = str(tmp_path / "libvirt-sock-ro")
-    monkeypatch.setattr(connection, "SOCKETS", (path,))
+    monkeypatch.setattr(hypervisor, "SOCKETS", (path,))
     return path
 
 
 def test_a_socket_that_is_here_or_nowhere_takes_no_restart(path):
     """Before libvirt's start, while it runs, and after a crash that left its file."""
-    assert not connection.out_of_sight()
+    assert not Hypervisor("qemu:///system").out_of_sight
     with socket.socket(socket.AF_UNIX) as libvirt:
         libvirt.bind(path)
         libvirt.listen()
-        assert not connection.out_of_sight()
-    assert not connection.out_of_sight()
+        assert not Hypervisor("qemu:///system").out_of_sight
+    assert not Hypervisor("qemu:///system").out_of_sight
 
 
 def test_a_socket_that_is_elsewhere_takes_a_restart(path):
@@ -35,15 +36,15 @@ def test_a_socket_that_is_elsewhere_takes_a_restart(path):
         libvirt.bind(path)
         libvirt.listen()
         os.unlink(path)
-        assert connection.out_of_sight()
+        assert Hypervisor("qemu:///system").out_of_sight
 
 
 def test_a_mount_of_a_socket_that_was_removed_takes_a_restart(tmp_path, monkeypatch):
     """Mounted, the old socket stays; it has no link any more, and there is another at its path."""
     with (tmp_path / "old").open("w") as old:
         mounted = f"/proc/self/fd/{old.fileno()}"
-        monkeypatch.setattr(connection, "SOCKETS", (mounted,))
+        monkeypatch.setattr(hypervisor, "SOCKETS", (mounted,))
         monkeypatch.setattr(files, "text", lambda _path: f"Num Path\n0: 00010000 {mounted}\n")
-        assert not connection.out_of_sight()
+        assert not Hypervisor("qemu:///system").out_of_sight
         os.unlink(old.name)
-        assert connection.out_of_sight()
+        assert Hypervisor("qemu:///system").out_of_sight
