@@ -253,8 +253,8 @@ MUTANTS = (
     Mutant(
         "a socket of libvirt that was replaced is waited for",
         "host/libvirt/hypervisor.py",
-        "return os.stat(path).st_nlink",
-        "return os.stat(path).st_nlink + 1",
+        "os.path.exists(p) and os.stat(p).st_nlink",
+        "os.path.exists(p)",
         "host/libvirt",
     ),
 )

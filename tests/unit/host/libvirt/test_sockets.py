@@ -48,3 +48,10 @@ def test_a_mount_of_a_socket_that_was_removed_takes_a_restart(tmp_path, monkeypa
         assert not Hypervisor("qemu:///system").out_of_sight
         os.unlink(old.name)
         assert Hypervisor("qemu:///system").out_of_sight
+
+
+def test_a_user_with_very_many_sockets_does_not_end_the_agent(path, monkeypatch):
+    """What takes too much to read is not read; libvirt is waited for."""
+    monkeypatch.setattr(files, "TEXT_BYTES_MAX", 10)
+
+    assert not Hypervisor("qemu:///system").out_of_sight
