@@ -191,7 +191,7 @@ def test_a_guest_reads_what_its_host_exports_before_and_after_a_migration(
         )
         assert told["delivered_refcores"] == pytest.approx(REFCORES, rel=0.03)
         throttled.append(1 - REFCORES / told["coefficient"])
-        # The mean is over both hosts; and waiting for others is not throttled for the kernel.
+        # The mean is over one of the hosts; and waiting for others is not throttled for the kernel.
         least, most = 0.8 * min(throttled) - 0.1, max(throttled) + 0.1
         assert least <= told["throttled_vcpus"] <= most
         seconds = metric(host, "amp_instance_reference_cpu_seconds_total", resource=server.id)
