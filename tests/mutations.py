@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant(
         "any name of the host",
         "agent/publish/web_server.py",
-        "host is not None and not _is_allowed(host, self._names)",
+        "host and not _is_allowed(host, self._names)",
         "False",
         _HTTP,
     ),

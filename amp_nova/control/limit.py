@@ -7,8 +7,9 @@ Quotas are decided here; between cycles, the fast loop adjusts those of Ips. A v
   bandwidth forgets unused quota at the end of each period, so the bank is kept here. What it runs
   beyond its booking is withdrawn.
 * If siblings or a low clock slow a pCPU down (``hardware.effective_speed``), a share of it is worth
-  less than the booking. So the limit is what the booking takes at the speed of the last cycle, and
-  at the lowest speed that admission assumes on a pCPU where none has been measured yet.
+  less than the booking. So the limit is what the booking takes at the speed of the last cycle, or
+  at the lowest that admission assumes on a pCPU where none has been measured yet, and what that
+  missed is carried over. Only what slow pCPUs cost is made up for, not what neighbours took.
 * The limit of a vCPU whose instructions are counted is the one that its controller set last
   (``control.ips_controller``), scaled by nominal Ips if the vCPU moves to another core type.
 * While somebody else keeps moving a vCPU, its limit falls to what its booking means where it is. It
@@ -16,6 +17,9 @@ Quotas are decided here; between cycles, the fast loop adjusts those of Ips. A v
 * An agent that starts or resumes control adopts the limits that it finds. A limit below the booking
   is raised to the booking at once. Every other change is made step by step, so that no guest
   notices the restart.
+
+Both kinds of balance are one number, in reference-core seconds: what the vCPU may use beyond its
+booking or, if negative, has to pay back.
 """
 
 from collections.abc import Collection, Mapping
@@ -39,6 +43,10 @@ from amp_nova.model.delivered import Delivery
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import Topology
 
+REPAY_S = 4.0
+"""Time in which what slow pCPUs cost, or gave, is paid back."""
+EXCESS_RATIO = 1.1
+"""The highest limit of a slowed vCPU, relative to the worst case that admission assumes."""
 LEAST_RATIO = 0.5
 """A vCPU keeps at least this part of its booking while it pays back."""
 SPEED_LEAST_RATIO = 0.01
@@ -50,12 +58,11 @@ STEP_RATIO = 0.1
 class Carried(Struct, frozen=True):
     """What the next limit of a vCPU depends on, besides its share.
 
-    ``banked_ref_s``: booked capacity that it did not use and may still use; negative if it has used
-    too much. ``kept_ratio``: the speed of ``pcpu``, its home, in the last cycle, relative to its
-    coefficient.
+    ``balance_ref_s``: what it may use beyond its booking, negative if it has to pay back;
+    ``kept_ratio``: the speed of ``pcpu``, its home, in the last cycle, relative to its coefficient.
     """
 
-    banked_ref_s: float = 0.0
+    balance_ref_s: float = 0.0
     kept_ratio: float = 1.0
     pcpu: int | None = None
 
@@ -64,21 +71,20 @@ class Carried(Struct, frozen=True):
         share, refcores = entitlement.share, entitlement.booking.refcores
         if share is None or refcores is None:
             return self
+        kept_ratio = self.kept_ratio
         got_ref_s = interval.worth_ref_s - interval.lost_ref_s
-        if share.follows != "bank":
-            kept_ratio = got_ref_s / interval.worth_ref_s if interval.worth_ref_s > 0.0 else None
-            if kept_ratio is None or kept_ratio == self.kept_ratio:
-                return self
-            return structs.replace(self, kept_ratio=kept_ratio)
-        unused_ref_s = refcores * (interval.wall_s - interval.demand_s)
-        excess_ref_s = max(0.0, got_ref_s - refcores * interval.demand_s)
-        banked_ref_s = min(
-            refcores * share.burst_s, self.banked_ref_s + unused_ref_s - excess_ref_s
-        )
-        banked_ref_s = max(-refcores * OVERDRAFT_S, banked_ref_s)
-        if banked_ref_s == self.banked_ref_s:
+        if share.follows == "bank":
+            most_s = share.burst_s
+            balance_ref_s = _banked(self, interval, refcores, got_ref_s)
+        else:
+            most_s = OVERDRAFT_S
+            balance_ref_s = _owed(self, interval, got_ref_s)
+            if interval.worth_ref_s > 0.0:
+                kept_ratio = got_ref_s / interval.worth_ref_s
+        balance_ref_s = max(-refcores * OVERDRAFT_S, min(refcores * most_s, balance_ref_s))
+        if (balance_ref_s, kept_ratio) == (self.balance_ref_s, self.kept_ratio):
             return self
-        return structs.replace(self, banked_ref_s=banked_ref_s)
+        return Carried(balance_ref_s, kept_ratio, self.pcpu)
 
     def at(self, entitlement: Entitlement) -> "Carried":
         """The same at its home, which is as slow as admission assumes until it is measured."""
@@ -87,6 +93,21 @@ class Carried(Struct, frozen=True):
             return self
         worst = min(1.0, share.cores / home.cores) if share.cores and home.cores else 1.0
         return structs.replace(self, kept_ratio=worst, pcpu=home.pcpu)
+
+
+def _banked(before: Carried, interval: Delivery, refcores: float, got_ref_s: float) -> float:
+    """The balance after an interval: what was not wanted is banked, an excess is withdrawn."""
+    unused_ref_s = refcores * (interval.wall_s - interval.demand_s)
+    excess_ref_s = max(0.0, got_ref_s - refcores * interval.demand_s)
+    return before.balance_ref_s + unused_ref_s - excess_ref_s
+
+
+def _owed(before: Carried, interval: Delivery, got_ref_s: float) -> float:
+    """The balance after an interval in which a slow pCPU may have cost capacity."""
+    # What neighbours took is not made up for, but it offsets an earlier excess.
+    short_ref_s = interval.owed_ref_s - got_ref_s
+    lost_ref_s = max(0.0, interval.lost_ref_s, -before.balance_ref_s)
+    return before.balance_ref_s + min(short_ref_s, lost_ref_s)
 
 
 class Limits(Struct, frozen=True):
@@ -212,23 +233,27 @@ def _counted(
 def _following(
     entitlement: Entitlement, state: Carried, now: Bandwidth | None, cycle_s: float
 ) -> Entitlement:
-    """The limit at a pCPU's speed or with the bank, or the present one if that is about as good."""
+    """The limit with which the balance is repaid, or the present one if that is about as good."""
     share, home = entitlement.share, entitlement.home
     refcores = entitlement.booking.refcores
     if share is None or share.cores is None or refcores is None:
         return entitlement
-    cores, reason, banked_ref_s = min(1.0, share.cores), entitlement.reason, 0.0
+    cores = min(1.0, share.cores)
+    at_speed = cores / max(state.kept_ratio, SPEED_LEAST_RATIO)
     if share.follows == "bank":
-        banked_ref_s = max(0.0, state.banked_ref_s)
-        limit_cores = cores * (1.0 + state.banked_ref_s / (refcores * cycle_s))
-        limit_cores = min(max(limit_cores, LEAST_RATIO * cores), home.max_cores or cores)
+        repay_s, most = cycle_s, home.max_cores or cores
     else:
-        limit_cores = min(1.0, cores / max(state.kept_ratio, SPEED_LEAST_RATIO))
-        if abs(state.kept_ratio - 1.0) >= 0.01:
-            reason = f"{reason}, at {state.kept_ratio:.2f} of its speed lately"
-    limit = bandwidth(limit_cores, share.period_us or period_us(cores))
+        repay_s, most = REPAY_S, min(1.0, EXCESS_RATIO * max(home.cores or 0.0, at_speed))
+    limit_cores = at_speed * (1.0 + state.balance_ref_s / (refcores * repay_s))
+    limit = bandwidth(
+        min(max(limit_cores, LEAST_RATIO * cores), most), share.period_us or period_us(cores)
+    )
     if _close(now, limit, HYSTERESIS_RATIO * cores):
         limit = now
+    banked_ref_s = max(0.0, state.balance_ref_s) if share.follows == "bank" else 0.0
+    reason = entitlement.reason
+    if abs(state.kept_ratio - 1.0) >= 0.01:
+        reason = f"{reason}, at {state.kept_ratio:.2f} of its speed lately"
     return structs.replace(entitlement, limit=limit, banked_ref_s=banked_ref_s, reason=reason)
 
 

@@ -16,7 +16,8 @@ SECONDS = os.environ.get("AMP_NOVA_SECONDS", "2")
 """Each fault is there twice for so long."""
 FAULTS = ("vhost", "killed", "password", "disk")[: None if "AMP_NOVA_SECONDS" in os.environ else 2]
 """All, or one that the broker refuses and one with no broker: their tools take much CPU time."""
-RECOVERY_S = 5.0
+RECOVERY_S = 5.0 if "AMP_NOVA_SECONDS" in os.environ else 15.0
+"""Measured on a machine that does nothing else, as promised; in CI, other tests run meanwhile."""
 
 
 def run(module: str, *words: str, timeout_s: float = 240.0) -> str:

@@ -72,16 +72,34 @@ def test_a_bank_changes_the_limit(banked_ref_s, cores):
     """Until the next cycle."""
     entitlement = booked(BANK, max_cores=0.9)
 
-    made, _ = decided(entitlement, limit(0.25), carrying(banked_ref_s=banked_ref_s))
+    made, _ = decided(entitlement, limit(0.25), carrying(balance_ref_s=banked_ref_s))
 
     assert made.limit.cores == pytest.approx(cores)
     assert made.banked_ref_s == max(0.0, banked_ref_s)
 
 
+@pytest.mark.parametrize(
+    ("balance_ref_s", "cores"),
+    [
+        (0.1, 0.275),  # not more than 1.1 of the worst case
+        (-0.1, 0.225),  # within four seconds
+        (-9.0, 0.125),
+    ],
+)
+def test_what_a_pcpus_speed_missed_is_made_up_for(balance_ref_s, cores):
+    """Slowly, so that no second is far off."""
+    carried = carrying(balance_ref_s=balance_ref_s, pcpu=0)
+
+    made, _ = decided(booked(SPEED), limit(0.25), carried)
+
+    assert made.limit.cores == pytest.approx(cores)
+    assert made.banked_ref_s == 0.0
+
+
 @pytest.mark.parametrize("kept", [0.95, 0.5, 1.1])
 def test_a_limit_is_what_the_booking_takes_at_the_speed_of_the_pcpu(kept):
     """That of the last cycle, however much it changed; the reason says so."""
-    ran = Delivery(1.0, 1.0, 0.25, 0.25, 0.25 * (1.0 - kept))
+    ran = Delivery(1.0, 1.0, 0.25 * kept, 0.25, 0.25 * (1.0 - kept))
 
     made, _ = decided(booked(SPEED), limit(0.25), carrying(pcpu=0), ran)
 
@@ -107,14 +125,14 @@ def test_a_pcpu_whose_speed_is_not_known_yet_is_as_slow_as_admission_assumes():
 def test_what_is_not_wanted_is_banked_and_an_excess_is_withdrawn():
     """Up to ``amp:burst_s`` seconds of the booking."""
     _, limits = decided(booked(BANK), limit(0.25), carrying(), Delivery(wall_s=1.0))
-    assert limits.carried[KEY].banked_ref_s == 0.25
+    assert limits.carried[KEY].balance_ref_s == 0.25
 
     ran = Delivery(2.0, demand_s=1.0, owed_ref_s=0.25, worth_ref_s=0.4)
     _, limits = decided(booked(BANK), limit(0.25), limits, ran)
-    assert limits.carried[KEY].banked_ref_s == pytest.approx(0.1)
+    assert limits.carried[KEY].balance_ref_s == pytest.approx(0.1)
 
     _, limits = decided(booked(BANK), limit(0.25), limits, Delivery(wall_s=99.0))
-    assert limits.carried[KEY].banked_ref_s == 0.5
+    assert limits.carried[KEY].balance_ref_s == 0.5
 
 
 def test_a_vcpu_that_cannot_be_read_keeps_what_it_carries():
@@ -134,14 +152,14 @@ def test_a_vcpu_that_cannot_be_read_keeps_what_it_carries():
     st.sampled_from([BANK, SPEED]),
 )
 def test_what_is_carried_over_is_bounded(intervals, refcores, share):
-    """Whatever happens, no more than a second of the booking is withdrawn."""
+    """Whatever happens, no more than a second of the booking is made up for or withdrawn."""
     entitlement, state = booked(share, refcores), Carried()
     for got, lost, demand_s in intervals:
         interval = Delivery(1.0, demand_s, refcores * demand_s, got, lost * got)
         state = state.after(interval, entitlement)
 
-        most_s = share.burst_s + NOISE
-        assert -refcores * OVERDRAFT_S - NOISE <= state.banked_ref_s <= refcores * most_s
+        most_s = (share.burst_s if share is BANK else OVERDRAFT_S) + NOISE
+        assert -refcores * OVERDRAFT_S - NOISE <= state.balance_ref_s <= refcores * most_s
         assert -NOISE <= state.kept_ratio <= 1.0 + NOISE
 
 
