@@ -15,6 +15,7 @@ from fixtures import MonkeyPatch
 from nova import context, objects
 from nova.exception import NoValidHost
 from nova.scheduler.client.query import SchedulerQueryClient
+from nova.scheduler.client.report import SchedulerReportClient
 from nova.scheduler.host_manager import HostManager
 
 from tests.functional.test_placement import PlacementTestCase
@@ -91,10 +92,23 @@ class ConcurrencyTest(PlacementTestCase):
         """Placement counts sums; whether they can be packed, it does not know.
 
         Nova claims the first of the candidates that Placement gave for a host. One that others have
-        claimed since is refused by Placement, so what is left is asked for once more.
+        claimed since is refused by Placement, so what is left is asked for once more, after Nova's
+        records have told that nothing became of that request.
         """
-        flavor = self.claimed_flavor(pref_core=BOOKED)
-        placed = self.select_all(flavor)
+        flavor, refused = self.claimed_flavor(pref_core=BOOKED), []
+        claim = SchedulerReportClient.claim_resources
+
+        def claim_and_count(*args, **more):
+            claimed = claim(*args, **more)
+            refused.extend([] if claimed else [None])
+            return claimed
+
+        with mock.patch.object(SchedulerReportClient, "claim_resources", claim_and_count):
+            placed = self.select_all(flavor)
+        assert CAPACITY - len(refused) <= len(placed) <= CAPACITY
+        assert self.over_booked() == []
+        for worker in self.workers:
+            worker.follow_up()
         left = [self.select(self.request(flavor)) for _ in range(CAPACITY - len(placed))]
         assert None not in left
         assert self.over_booked() == []
