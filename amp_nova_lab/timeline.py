@@ -56,16 +56,19 @@ class PCpuSpeeds:
                     due[at] = at_s + phase.for_s, number + 1
             yield now_s, changed
 
-    def idle_ns(self, now_s: float) -> dict[int, int]:
-        """The time that each pCPU with a sibling that it slows down has been idle."""
+    def _accrue(self, now_s: float) -> None:
         for pcpu in self._ran_s:
             self._ran_s[pcpu] += min(1.0, self._busy.get(pcpu, 0.0)) * (now_s - self._met_s)
         self._met_s = now_s
+
+    def idle_ns(self, now_s: float) -> dict[int, int]:
+        """The time that each pCPU with a sibling that it slows down has been idle."""
+        self._accrue(now_s)
         return {pcpu: round((now_s - ran_s) * 1e9) for pcpu, ran_s in self._ran_s.items()}
 
     def meet(self, shares: Iterable[RunningShare], now_s: float) -> None:
         """Take note of what runs where from now on."""
-        self.idle_ns(now_s)
+        self._accrue(now_s)
         self._busy = {}
         for share in shares:
             for pcpu, cores in share.cores.items():

@@ -69,6 +69,7 @@ class Accounts:
     ``readings``: the last reading of each instance; while it is equal, the entries do not change.
     ``whole``: whether everything is accounted; otherwise, of vCPUs without a booking, only the CPU
     seconds, on which decisions depend. The rest of their accounts is for records alone.
+    ``idle_ns``: as in the observation.
     """
 
     time_ns: int = 0

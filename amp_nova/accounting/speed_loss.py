@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from amp_nova.hardware.effective_speed import kept_ratio, slowing_siblings
-from amp_nova.model.observation import Observation, Usage, VcpuKey, VcpuReading
+from amp_nova.model.observation import Observation, Usage, VcpuKey
 from amp_nova.model.topology import CoreType
 
 CLOCK_TOLERANCE_RATIO = 0.02
@@ -77,13 +77,16 @@ def siblings_busy(
             else:
                 idle *= min(1.0, max(0.0, (now_ns - before_ns) / wall_ns))
         beside[pcpu] = 1.0 - idle
-    return {
-        (reading.domain.resource, vcpu.index): _beside(vcpu, beside)
-        for reading in observation.domains
-        for vcpu in reading.vcpus
-    }
-
-
-def _beside(vcpu: VcpuReading, beside: Mapping[int, float]) -> float:
-    pcpus = vcpu.pcpus if vcpu.last_pcpu not in vcpu.pcpus else (vcpu.last_pcpu,)
-    return sum([beside.get(p, 0.0) for p in pcpus]) / max(1, len(pcpus))
+    means: dict[frozenset[int], float] = {}  # most vCPUs share one affinity
+    busy = {}
+    for reading in observation.domains:
+        for vcpu in reading.vcpus:
+            key = (reading.domain.resource, vcpu.index)
+            if vcpu.last_pcpu is not None and vcpu.last_pcpu in vcpu.pcpus:
+                busy[key] = beside.get(vcpu.last_pcpu, 0.0)
+                continue
+            if vcpu.pcpus not in means:
+                ratios = [beside.get(p, 0.0) for p in vcpu.pcpus]
+                means[vcpu.pcpus] = sum(ratios) / max(1, len(ratios))
+            busy[key] = means[vcpu.pcpus]
+    return busy

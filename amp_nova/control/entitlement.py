@@ -34,9 +34,9 @@ GovernedBy = Literal["booking", "ips", "policy", "flavor", "excluded", "none"]
 ``amp:core_type`` alone, somebody else (the instance is paused or limited elsewhere), or nothing."""
 
 STAGGER_RATIO = 0.15
-"""By how much the periods of a core's threads differ. Two vCPUs that run half of the time meet for
-0.14 to 0.86 of it with the same period, as their first ones happened to begin, and for 0.47 to 0.53
-within every second with this (``test_siblings_real``)."""
+"""By how much the bandwidth periods on the threads of a core differ. With equal periods, two vCPUs
+that run half of the time overlap for 0.14 to 0.86 of it, depending on when the periods began; with
+this difference, for 0.47 to 0.53 in every second (``test_siblings_real``)."""
 
 
 class Entitlement(Struct, frozen=True):
@@ -113,8 +113,8 @@ def _period_us(demand: Demand, home: Home, topology: Topology) -> int:
     So a move between core types takes one write of the limit; every write gives away up to one
     period's quota.
 
-    Each hardware thread of a core has periods of its own (``STAGGER_RATIO``): vCPUs that are
-    throttled in step would meet always or never, and how often they meet decides their speed.
+    Periods differ between the hardware threads of a core (``STAGGER_RATIO``): vCPUs that are
+    throttled in step would overlap always or never, and the overlap decides their speed.
     """
     greatest = max(t.coefficient or 0.0 for t in topology.core_types)
     period = period_us(min(1.0, demand.refcores / greatest))

@@ -58,9 +58,12 @@ def process(name, weight, limit, program, *arguments):
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as started:
         (group / "cgroup.procs").write_text(str(started.pid))
-        yield started
-        started.kill()
-    group.rmdir()
+        try:
+            yield started
+        finally:
+            started.kill()
+            started.wait()
+            group.rmdir()
 
 
 def responses_s(arrivals, work_s, limits, weights):

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_each_promise_is_judged_and_nothing_is_left(tmp_path):
+def test_each_check_has_a_verdict_and_nothing_is_left(tmp_path):
     """Other tests run beside it: a limit is never exceeded, however little there is to get."""
     config, saved = tmp_path / "amp-nova.conf", tmp_path / "selftest.json"
     config.touch(0o640)
