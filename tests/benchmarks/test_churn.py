@@ -74,7 +74,7 @@ def test_nothing_is_kept_of_guests_that_are_gone(within):
     churn = Churn()
     warm = blocks = churn.run(CYCLES // 5)
     before = churn.made
-    for _ in range(10):
+    for _ in range(8):
         blocks = churn.run(CYCLES // 10)
         print(f"{churn.cycles} cycles, {churn.made} guests, {blocks} blocks")
     within("blocks_kept_of_a_guest", (blocks - warm) / (churn.made - before))

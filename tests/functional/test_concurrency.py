@@ -92,15 +92,16 @@ class ConcurrencyTest(PlacementTestCase):
         """Placement counts sums; whether they can be packed, it does not know.
 
         Nova claims the first of the candidates that Placement gave for a host. One that others have
-        claimed since is refused by Placement, so what is left is asked for once more, after Nova's
-        records have told that nothing became of that request.
+        claimed since is refused by Placement. Workers learn from Nova's records that nothing became
+        of such a request; what is left after that can be had.
         """
         flavor, refused = self.claimed_flavor(pref_core=BOOKED), []
         claim = SchedulerReportClient.claim_resources
 
         def claim_and_count(*args, **more):
             claimed = claim(*args, **more)
-            refused.extend([] if claimed else [None])
+            if not claimed:
+                refused.append(args)
             return claimed
 
         with mock.patch.object(SchedulerReportClient, "claim_resources", claim_and_count):
