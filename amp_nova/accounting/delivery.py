@@ -58,13 +58,14 @@ class Window(Struct, frozen=True):
     """What was owed and delivered since the window began.
 
     ``owed`` is in the unit of the booking times seconds; ``instructions`` is ``None`` if they are
-    not counted.
+    not counted. ``behind_s``: how far the vCPU was behind its booking at most, in its seconds.
     """
 
     wall_s: float = 0.0
     owed: float = 0.0
     ref_s: float = 0.0
     instructions: float | None = None
+    behind_s: float = 0.0
 
 
 EMPTY_WINDOW = Window()
@@ -87,11 +88,13 @@ class Last(Struct, frozen=True):
     """The last whole window: delivered over owed, and what was delivered per second of wall time.
 
     ``ratio`` is ``None`` if there was too little demand, the others if they are not measured.
+    ``behind_s`` is that of the current minute.
     """
 
     ratio: float | None = None
     refcores: float | None = None
     ips: float | None = None
+    behind_s: float = 0.0
 
 
 class Account(Struct, frozen=True):
@@ -182,14 +185,16 @@ def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
 
 
 def _shortfall(
-    account: Account, used: Usage, edge: float, unit: _Interval, owes: float
+    account: Account, used: Usage, edge: float, unit: _Interval, behind: float
 ) -> tuple[float, tuple[float, ...]]:
     """The new balance, and the shortfall by cause with this interval's share added.
+
+    ``behind``: the balance before any of it counts as a shortfall.
 
     A quota makes a vCPU run in one burst per period, and an interval may end within a period. So a
     balance of up to one period's capacity (``edge``) is carried over, in either direction.
     """
-    balance = max(-edge, account.balance + owes - unit.delivered)
+    balance = max(-edge, behind)
     if balance <= edge:
         return balance, account.shortfall_ref_s
     parts = causes(balance - edge, used, unit.booked_per_s, unit.gives_per_s, unit.lost)
@@ -256,21 +261,19 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     worth = used.run_s * coefficient
     lost = losses(used, coefficient, ran.core_type)
     owes, balance, shortfall = 0.0, account.balance, account.shortfall_ref_s
-    delivery = account.delivery
+    delivery, behind_s = account.delivery, 0.0
     unit = (_in_refcores if ran.booking.ips is None else _in_ips)(used, ran, lost)
     if unit is not None:
         owes = owed(used, unit.booked_per_s, unit.delivered)
+        behind = balance + owes - unit.delivered
+        behind_s = behind / unit.booked_per_s if owes > 0.0 else 0.0
         edge = unit.booked_per_s * ran.edge_s
-        balance, shortfall = _shortfall(account, used, edge, unit, owes)
+        balance, shortfall = _shortfall(account, used, edge, unit, behind)
         if ran.booking.refcores is not None:
             delivery = _delivered(delivery, used, owes, worth, lost)
     delivery = _would_throttle(account.delivery, delivery, used, ran, unit)
-    window = account.window
-    instructions = window.instructions
-    if used.instructions is not None:
-        instructions = (instructions or 0.0) + used.instructions
-    ref_s = window.ref_s + worth - lost.total_ref_s
-    window = Window(window.wall_s + used.wall_s, window.owed + owes, ref_s, instructions)
+    interval = Window(used.wall_s, owes, worth - lost.total_ref_s, used.instructions, behind_s)
+    window = _sum(account.window, interval)
     last, minute, ratios = account.last, account.minute, account.ratios
     if window.wall_s >= window_s * 0.999:
         last, minute, ratios = _closed(window, minute, ratios, ran)
@@ -296,13 +299,13 @@ def _closed(
     window: Window, minute: Window, ratios: Ratios, ran: Conditions
 ) -> tuple[Last, Window, Ratios]:
     """The results of a full window, the minute with this window added, and the histogram."""
-    counted = window.instructions
+    counted, minute = window.instructions, _sum(minute, window)
     last = Last(
         _ratio(window, ran),
         None if ran.coefficient is None else window.ref_s / window.wall_s,
         None if counted is None else counted / window.wall_s,
+        minute.behind_s,
     )
-    minute = _sum(minute, window)
     if minute.wall_s >= MINUTE_S * 0.999:
         # A long idle window may have made it longer; all of its demand fell within one minute.
         if (ratio := _ratio(structs.replace(minute, wall_s=MINUTE_S), ran)) is not None:
@@ -311,13 +314,14 @@ def _closed(
     return last, minute, ratios
 
 
-def _sum(minute: Window, window: Window) -> Window:
-    counted = (minute.instructions, window.instructions)
+def _sum(before: Window, after: Window) -> Window:
+    counted = (before.instructions, after.instructions)
     return Window(
-        minute.wall_s + window.wall_s,
-        minute.owed + window.owed,
-        minute.ref_s + window.ref_s,
+        before.wall_s + after.wall_s,
+        before.owed + after.owed,
+        before.ref_s + after.ref_s,
         None if counted == (None, None) else sum(c or 0.0 for c in counted),
+        max(before.behind_s, after.behind_s),
     )
 
 

@@ -9,10 +9,11 @@ from amp_nova.cmd.command import Answer, Command, Report, short
 from amp_nova.exceptions import BookingInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, Booking, examine, near_misses, vcpus_named
 from amp_nova.flavor.placement_resources import claim_specs, placement, remarks
+from amp_nova.model.bandwidth import reference_delay_s
 from amp_nova.tenant import probe
 
 VCPUS_MAX = 4096
-COLUMNS = ("vCPU", "Kind", "Refcores", "Ips", "Limit", "Core Type")
+COLUMNS = ("vCPU", "Kind", "Refcores", "Ips", "Limit", "Core Type", "Delay (ms)")
 KEYS = "\n".join(f"  amp:{s.name + ('[.N]' if s.per_vcpu else ''):<15} {s.allowed}" for s in TABLE)
 
 
@@ -120,6 +121,7 @@ def _vcpus(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]
 
 
 def _row(vcpu: dict[str, Any]) -> tuple[object, ...]:
+    delay_s = None if vcpu["limit"] == "soft" else reference_delay_s(vcpu["refcores"])
     return (
         vcpu["index"],
         vcpu["kind"],
@@ -127,6 +129,7 @@ def _row(vcpu: dict[str, Any]) -> tuple[object, ...]:
         short(vcpu["ips"]),
         vcpu["limit"] if vcpu["kind"] != "best_effort" else None,
         vcpu["core_type"] or "any",
+        None if delay_s is None else round(1e3 * delay_s),
         vcpu.get("coefficient"),
     )
 

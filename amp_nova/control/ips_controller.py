@@ -28,6 +28,7 @@ from amp_nova.model.bandwidth import (
     PERIOD_MAX_US,
     PERIOD_MIN_US,
     QUOTA_MIN_US,
+    TICK_S,
     Bandwidth,
 )
 
@@ -61,9 +62,6 @@ REPAY_LEAST_RATIO = 0.2
 CARRY_S = 0.1
 """The largest balance that a limit may leave owed: this many seconds of the booking, or the
 instructions of ``OVERRUN_S`` of CPU time if those are more."""
-TICK_S = 0.004
-"""A kernel timer tick: a quota is overrun by at most one. Afterwards the vCPU waits until its quota
-has made up for it; the smaller its limit, the longer it waits."""
 OVERRUN_S = 2.0 * TICK_S
 """By how much CPU time a vCPU may miss its limit between two samples because it pays for overruns.
 That is no sign of contention."""

@@ -12,6 +12,7 @@ from amp_nova.flavor.placement_resources import (
     placement,
     remarks,
 )
+from amp_nova.model.bandwidth import reference_delay_s
 from amp_nova.osc.cloud import Flavor
 
 CLAIM_KEY = f"resources_{PLACEMENT_GROUP}:{PLACEMENT_CLASS}"
@@ -53,6 +54,15 @@ def in_refcores(flavor: Flavor) -> Booking | None:
     ratio = max(0.0, int(units) / 1000 - refcores) / ips
     vcpus = (v if v.ips is None else VcpuBooking(v.index, v.ips * ratio) for v in booking.vcpus)
     return replace(booking, vcpus=tuple(vcpus))
+
+
+def delay_ms(flavor: Flavor) -> int | None:
+    """How far one of its vCPUs may fall behind a reference core of the speed that it books."""
+    booking = in_refcores(flavor)
+    if booking is None or booking.limit == "soft":
+        return None
+    delays_s = [reference_delay_s(v.refcores) for v in booking.vcpus]
+    return max((round(1e3 * s) for s in delays_s if s is not None), default=None)
 
 
 def problems(flavor: Flavor) -> list[str]:

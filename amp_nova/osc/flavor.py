@@ -41,9 +41,18 @@ class ListFlavor(Lister):
                     booking.limit if booking and booking.booked else None,
                     booking.core_type if booking else None,
                     int(units) / 1000 if units.isdecimal() else None,
+                    bookings.delay_ms(flavor),
                 )
             )
-        return ("Name", "VCPUs", "Booking", "Limit", "Core Type", "Claimed Refcores"), rows
+        return (
+            "Name",
+            "VCPUs",
+            "Booking",
+            "Limit",
+            "Core Type",
+            "Claimed Refcores",
+            "Delay (ms)",
+        ), rows
 
 
 class CheckNovaFlavor(Lister):

@@ -174,6 +174,18 @@ def losses(gaps: "Gaps", grid: Grid) -> "Losses":
     return by_period
 
 
+def delay_s(gaps: "Gaps", marks: "Marks", cores: float) -> float:
+    """How far the vCPU was behind a core of this speed at most, beginning at any time."""
+    least_s = most_s = behind_s = 0.0
+    before_s = marks[0][0]
+    for start, end in gaps:
+        behind_s += (start - before_s) * (1 - 1 / cores)
+        least_s = min(least_s, behind_s)
+        behind_s += end - start
+        most_s, before_s = max(most_s, behind_s - least_s), end
+    return most_s
+
+
 def limit_cores(lost: "Losses", grid: Grid) -> float:
     """The quota over the period, from the periods in which contention did not decide."""
     inner = [lost.get(number, [0.0, 0.0]) for number in range(min(lost) + 1, max(lost))]
@@ -282,8 +294,11 @@ def probed(vcpu: ProbedVcpu, begin_s: float, seconds: float) -> "dict[str, Any]"
             limit_s, limit, period_s = on_grid_s, limit_cores(lost, grid), grid.period_s
     pairs = [(a, b) for a, b in zip(marks, marks[1:]) if b[0] - a[0] > 0.5]
     shares = [1 - (b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs]
+    capacity = 1 - lost_s / total_s
     return {
-        "capacity_cores": 1 - lost_s / total_s,
+        "capacity_cores": capacity,
+        # The error of a limit that was measured would add up.
+        "delay_s": delay_s(gaps, marks, 0.99 * min(capacity, limit or 1.0)),
         "limit_cores": limit,
         "period_s": period_s,
         "lost_to_limit_ratio": limit_s / total_s,
@@ -357,7 +372,7 @@ def report(vcpus: "list[dict[str, Any]]", seconds: float, reference: Any) -> "di
     }
 
 
-COLUMNS = "vCPU|cores|worst s|std dev|limit|period|to limit|to others|steal|speed"
+COLUMNS = "vCPU|cores|worst s|delay|limit|period|to limit|to others|steal|speed"
 
 
 def as_text(document: "dict[str, Any]") -> str:
@@ -365,11 +380,18 @@ def as_text(document: "dict[str, Any]") -> str:
     rows = [COLUMNS.split("|")]
     for v in document["vcpus"]:
         parts, limit = v["cores_by_second"], v["limit_cores"]
-        cores = [v["capacity_cores"], min(parts), statistics.pstdev(parts)]
+        cores = [v["capacity_cores"], min(parts)]
         limits = ["-", "-"] if limit is None else [f"{limit:.3f}", f"{v['period_s'] * 1e3:.1f} ms"]
         ratios = [v[f"{key}_ratio"] for key in ("lost_to_limit", "lost_to_contention", "steal")]
         speed = "-" if v["speed"] is None else f"{v['speed']:.2f}"
-        numbers = [*(f"{x:.3f}" for x in cores), *limits, *(f"{x:.1%}" for x in ratios), speed]
+        delay = f"{v['delay_s'] * 1e3:.0f} ms"
+        numbers = [
+            *(f"{x:.3f}" for x in cores),
+            delay,
+            *limits,
+            *(f"{x:.1%}" for x in ratios),
+            speed,
+        ]
         rows.append([str(v["vcpu"]), *numbers])
     sizes = [max(map(len, column)) for column in zip(*rows)]
     table = ["  ".join(cell.rjust(size) for cell, size in zip(row, sizes)) for row in rows]

@@ -2,7 +2,8 @@
 
 A process answers requests that arrive at random, at half of its booking. The rival is a core of the
 speed that is booked, computed for the same arrivals: what a tenant would buy elsewhere.
-``AMP_NOVA_RESPONSE_S=60`` prints the table of ``doc/source/user/tenants.rst``.
+``AMP_NOVA_RESPONSE_S=60`` prints the table of ``doc/source/user/tenants.rst``. And how far a busy
+process is behind its booking at most, on a core that is sold to the last percent.
 """
 
 import ast
@@ -26,7 +27,7 @@ CASES = [(0.25, 0.002), (0.5, 0.002)]
 if SECONDS > 30.0:
     CASES += [(0.1, 0.002), (0.1, 0.02), (0.25, 0.02), (0.5, 0.02)]
 LOAD_RATIO = 0.5
-GROUPS = Path("/sys/fs/cgroup/cpu")
+GROUP = Path("/sys/fs/cgroup/cpu") / f"amp-test-{os.getpid()}"
 SERVER = """
 import sys, time
 arrivals, work_s = eval(sys.stdin.readline()), float(sys.argv[1])
@@ -45,10 +46,19 @@ print(found)
 BUSY = "while True: pass"
 
 
+@pytest.fixture(autouse=True)
+def group():
+    """The group of all processes of a test: what else runs on the pCPU has next to no weight."""
+    GROUP.mkdir()
+    (GROUP / "cpu.shares").write_text("262144")
+    yield
+    GROUP.rmdir()
+
+
 @contextmanager
 def process(name, weight, limit, program, *arguments):
     """A process on one pCPU, in a group of its own with this weight and limit."""
-    group = GROUPS / f"amp-test-{os.getpid()}-{name}"
+    group = GROUP / name
     group.mkdir()
     (group / "cpu.shares").write_text(str(round(weight * 1024 / cpu_weight.DEFAULT)))
     if limit is not None:
@@ -113,5 +123,42 @@ def test_response_times(within, capsys, booked, work_s):
             for name, (p50, p99) in (("a core", core), ("amp-nova", found), ("quota", nova)):
                 print(f"{name:10}{p50:8.1f}{p99:8.1f}")
         within("response_p99_over_a_core", found[1] / core[1])
+
+    measured(kept)
+
+
+PROBE = """
+import sys, time
+from amp_nova.tenant.probe import busy, delay_s
+gaps, marks = busy(time.monotonic, time.monotonic() + float(sys.argv[1]))
+print(delay_s(gaps, marks, float(sys.argv[2])))
+"""
+
+
+def behind_s(booked, limit, weight):
+    """How far a busy process is behind its booking at most, beside others that fill the core."""
+    with ExitStack() as stack:
+        stack.enter_context(process("best-effort", weight[1], None, BUSY))
+        for number in range(int(0.95 / booked) - 1):
+            stack.enter_context(process(f"busy-{number}", weight[0], limit, BUSY))
+        # The error of the kernel's own arithmetic, 1 % at most, would add up.
+        words = (str(SECONDS), str(0.99 * booked))
+        probe = stack.enter_context(process("probe", weight[0], limit, PROBE, *words))
+        return float(probe.communicate()[0])
+
+
+@pytest.mark.parametrize("booked", [0.5, 0.3, 0.225, 0.1] if SECONDS > 30.0 else [0.225, 0.1])
+def test_delay(within, capsys, booked):
+    """On a full core a vCPU is never further behind than is promised."""
+    limit, quota = bandwidth(booked, period_us(booked)), Bandwidth(round(booked * 1e5), 100_000)
+    booked_weight, least_weight = cpu_weight.booked(1), cpu_weight.best_effort(1)
+
+    def kept():
+        ours_s = behind_s(booked, limit, (booked_weight, least_weight))
+        novas_s = behind_s(booked, quota, (cpu_weight.DEFAULT, cpu_weight.DEFAULT))
+        with capsys.disabled():
+            print(f"\nbooked {booked}: at most {ours_s * 1e3:.1f} ms behind, as promised ", end="")
+            print(f"{limit.delay_s * 1e3:.0f}; with Nova's quota {novas_s * 1e3:.1f}")
+        within("delay_over_bound", ours_s / limit.delay_s)
 
     measured(kept)

@@ -61,7 +61,7 @@ def account(**said):
         "cpu_s": (7.5, 2.5),
         "ref_s": 12.5,
         "shortfall_ref_s": (0.0, 0.25, 0.0, 0.0, 0.0),
-        "last": Last(ratio=0.975, refcores=0.4875),
+        "last": Last(ratio=0.975, refcores=0.4875, behind_s=0.04),
     }
     return Account(**{**usual, **said})
 

@@ -136,7 +136,8 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
         )
     if vcpu.account.last.ratio is not None:
         lines.append(
-            f"In the last window it got {vcpu.account.last.ratio:.1%} of what it was owed."
+            f"In the last window it got {vcpu.account.last.ratio:.1%} of what it was owed; it was "
+            f"at most {vcpu.account.last.behind_s * 1e3:.0f} ms behind in this minute."
         )
     short = {c: s for c, s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True) if s > 0}
     if short:
@@ -166,7 +167,10 @@ def _limit(vcpu: VcpuRecord) -> str:
     if entitlement.governed_by == "ips":
         return f"Its quota is {limit.cores:.2%} of a pCPU at the moment: {entitlement.reason}."
     text = f"Its quota is {limit.quota_us} us in every {limit.period_us} us ({limit.cores:.2%})"
-    return f"{text}: {entitlement.reason}." if entitlement.share is not None else f"{text}."
+    if entitlement.share is None:
+        return f"{text}."
+    late = f"it may be {limit.delay_s * 1e3:.0f} ms behind a core of that speed"
+    return f"{text}: {entitlement.reason}; {late}."
 
 
 def describe(cycle: Cycle) -> list[str]:

@@ -103,6 +103,17 @@ def test_what_is_owed_and_why_it_lacks(interval, ran_under, ratio, short_ref_s):
     assert account.cpu_s[ran_under.position] == approx(3.0 * interval.run_s)
 
 
+def test_how_far_it_was_behind_is_the_worst_of_the_minute():
+    """In seconds of its booking; nobody is behind while it sleeps."""
+    late = [used(run_s=0.5, throttled_s=0.5)] * 2 + [used(run_s=0.45, throttled_s=0.55)]
+    minutes = [*late, *[used()] * 57, *[SPINS] * 3]
+
+    assert added(late, conditions(edge_s=0.2)).last.behind_s == approx(0.1)
+    assert added(minutes[:60], conditions(edge_s=0.2)).last.behind_s == approx(0.1)
+    assert added(minutes, conditions(edge_s=0.2)).last.behind_s == approx(0.1)
+    assert added([used()] * 6, conditions(edge_s=0.2)).last.behind_s == 0.0
+
+
 class TestShortfall:
     @pytest.mark.parametrize(
         ("clock_hz", "nominal_hz"), [(None, 2e9), (1e9, None), (1.97e9, 2e9), (3e9, 2e9)]

@@ -105,15 +105,21 @@ def test_json_of_invalid_extra_specs(check, argv, errors):
 
 def test_the_table(check):
     """Unknown values are None; the properties below it are ready to paste."""
-    status, out, _ = check("--vcpus=3", "amp:pref_core.0=1.5", "amp:ips.1=800M")
+    specs = ("amp:pref_core.0=1.5", "amp:ips.1=800M", "amp:pref_core.3=0.25")
+    status, out, _ = check("--vcpus=4", *specs)
 
     assert status == 0
     assert cells(out) == [
-        ["vCPU", "Kind", "Refcores", "Ips", "Limit", "Core Type"],
-        ["0", "pref_core", "1.5", "None", "hard", "any"],
-        ["1", "ips", "None", "800000000", "hard", "any"],
-        ["2", "best_effort", "None", "None", "None", "any"],
+        ["vCPU", "Kind", "Refcores", "Ips", "Limit", "Core Type", "Delay (ms)"],
+        ["0", "pref_core", "1.5", "None", "hard", "any", "None"],
+        ["1", "ips", "None", "800000000", "hard", "any", "None"],
+        ["2", "best_effort", "None", "None", "None", "any", "None"],
+        ["3", "pref_core", "0.25", "None", "hard", "any", "46"],
     ]
+
+    _, out, _ = check("amp:pref_core=0.25", "amp:limit=soft", "--vcpus=1")
+
+    assert cells(out)[1][-1] == "None"
 
     _, out, _ = check("amp:pref_core=2", "amp:core_type=fast", "--vcpus=2")
 

@@ -85,6 +85,7 @@ def judged(make, seed):
 
 LIMITED = {
     "capacity_cores": 0.3,
+    "delay_s": 0.028,
     "limit_cores": 0.3,
     "period_s": 0.02,
     "lost_to_limit_ratio": 0.7,
@@ -178,8 +179,16 @@ def test_speed_is_relative_to_the_reference():
     assert alone["scs_kept"]
     assert not beside["scs_kept"]
     row = " ".join(probe.as_text(beside).splitlines()[4].split())
-    assert row == "0 0.300 0.300 0.000 0.300 20.0 ms 70.0% 0.0% 0.0% 0.50"
+    assert row == "0 0.300 0.300 28 ms 0.300 20.0 ms 70.0% 0.0% 0.0% 0.50"
     assert "1 is fast, Linux 6." in probe.as_text(beside)
+
+
+def test_the_delay_is_that_of_the_worst_time_to_begin():
+    """It runs 5 ms in every 20, at the begin of the first period and at the end of the next."""
+    gaps = [(0.005, 0.035), (0.045, 0.060), (0.065, 0.080)]
+
+    assert probe.delay_s(gaps, [(0.0, 0.0, 0), (0.08, 0.055, 0)], 0.25) == pytest.approx(0.030)
+    assert probe.delay_s([], [(0.0, 0.0, 0), (0.08, 0.0, 0)], 1.0) == 0.0
 
 
 @pytest.mark.parametrize("seed", range(20))
