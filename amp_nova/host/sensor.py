@@ -57,6 +57,7 @@ class _Guest:
     bursts_us: dict[int, int] = field(default_factory=dict)
     realtime: frozenset[int] = frozenset()
     ceilings: tuple[tuple[str, Bandwidth], ...] = ()
+    sandboxed: bool = True
 
 
 def _check_descriptors() -> None:
@@ -224,11 +225,11 @@ class LibvirtSensor:
         weight = group.weight() if group else None
         if closely:
             found = (i for i, thread in threads.by_index.items() if thread.realtime())
-            guest.realtime = frozenset(found)
+            guest.realtime, guest.sandboxed = frozenset(found), threads.sandboxed()
         if closely or guest.bursts_us:
             bursts = ((i, t.group.burst_us) for i, t in threads.by_index.items())
             guest.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
-        rarely = guest.bursts_us, allowed, guest.realtime, guest.ceilings
+        rarely = guest.bursts_us, allowed, guest.realtime, guest.ceilings, guest.sandboxed
         return DomainReading(domain, vcpus, missing, weight, *rarely)
 
     def _guest(self, resource: str, xml: DomainXml) -> _Guest:

@@ -246,6 +246,13 @@ class VcpuThreads:
         """Folder in ``/proc`` and start time of the process."""
         return self._process, self.incarnation.partition(":")[2]
 
+    def sandboxed(self) -> bool:
+        """Whether the process has a filter of system calls (seccomp(2)): it cannot take it off."""
+        try:
+            return "\nSeccomp:\t0\n" not in files.text(f"{self._process}/status")
+        except OSError:  # it has gone, which the search for its threads finds out
+            return True
+
     def follow(self) -> None:
         """Search again if the number of threads changed since the last search, or vCPUs lack.
 

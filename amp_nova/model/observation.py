@@ -105,7 +105,8 @@ class DomainReading(Struct, frozen=True):
     vCPUs where it is not 0. ``allowed``: the pCPUs that its definition and cpusets permit to each
     vCPU, read or not. ``realtime``: the vCPUs that a real-time class schedules, to which no
     bandwidth limit applies. ``ceilings``: the limits of the groups above those of its vCPUs, the
-    nearest first, by the group's name.
+    nearest first, by the group's name. ``sandboxed``: whether a seccomp filter keeps its QEMU from
+    changing its own affinity, as libvirt asks for by default.
     """
 
     domain: Domain
@@ -116,6 +117,7 @@ class DomainReading(Struct, frozen=True):
     allowed: Mapping[int, frozenset[int]] = MappingProxyType({})
     realtime: frozenset[int] = frozenset()
     ceilings: tuple[tuple[str, Bandwidth], ...] = ()
+    sandboxed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

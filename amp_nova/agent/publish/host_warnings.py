@@ -17,6 +17,11 @@ NO_SCHEDULER = (
     " request on"
 )
 
+SANDBOX = (
+    "run without QEMU's sandbox: one that takes its QEMU over can change its own affinity and"
+    " priority; set seccomp_sandbox = 1 in qemu.conf, and restart them"
+)
+
 
 class HostWarning(NamedTuple):
     """``about``: the kind, as in metrics; ``sentence``: without a full stop."""
@@ -41,6 +46,9 @@ def host_warnings(
         )
     elif "schedulers" in failing:
         found.append(HostWarning("no_scheduler", NO_SCHEDULER))
+    free = sorted(d.domain.name for d in cycle.observation.domains if not d.sandboxed)
+    if free:
+        found.append(HostWarning("no_sandbox", f"{len(free)} guests, such as {free[0]}, {SANDBOX}"))
     unknown = {
         d.domain.flavor: d.domain.name
         for d in cycle.observation.domains

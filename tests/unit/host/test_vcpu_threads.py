@@ -48,6 +48,23 @@ def test_a_name_that_is_no_text_hides_nothing(host):
     assert all(t.last_pcpu() >= 0 for t in found.by_index.values())
 
 
+@pytest.mark.parametrize(
+    ("status", "sandboxed"),
+    [
+        ("Name:\tqemu\nSeccomp:\t2\nSeccomp_filters:\t1\n", True),
+        ("Name:\tqemu\nSeccomp:\t0\nSeccomp_filters:\t0\n", False),
+        ("Name:\tSeccomp:\t0\nSeccomp:\t2\n", True),
+        ("Name:\tqemu\n", True),  # a kernel without seccomp says nothing
+    ],
+)
+def test_whether_qemu_has_a_filter_of_system_calls(host, status, sandboxed):
+    """As ``/proc/PID/status`` says (proc(5)); a name is no answer."""
+    host.start(vcpus=1)
+    (host.root / "proc/4000/status").write_text(status)
+
+    assert of(host).sandboxed() is sandboxed
+
+
 def test_thousands_of_threads_displace_no_vcpu(host, monkeypatch):
     """So many are looked at, and a vCPU that is known is one of them, whatever its ID."""
     monkeypatch.setattr(threads, "THREADS_MAX", 5)

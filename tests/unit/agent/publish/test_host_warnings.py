@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
-from amp_nova.agent.publish.host_warnings import NO_REPORTS, NO_SCHEDULER, host_warnings
+from amp_nova.agent.publish.host_warnings import NO_REPORTS, NO_SCHEDULER, SANDBOX, host_warnings
 from amp_nova.agent.threads import ThreadStatus
 from amp_nova.model.allocation import Outcome
 from tests.support import reports
@@ -60,6 +61,17 @@ def test_nothing_about_a_host_that_is_well():
 def test_what_keeps_a_host_from_selling_or_keeping_bookings(cycle, threads, sends, expected):
     """Each is one sentence of its own kind."""
     assert said(cycle, *threads, sends=sends) == [expected]
+
+
+def test_guests_that_may_change_their_own_affinity_are_counted():
+    """One sentence for all of them, with one name."""
+    cycle = reports.cycle(*(instance(booked(), name=f"instance-0000000{n}") for n in (2, 1, 3)))
+    *free, third = cycle.observation.domains
+    domains = (*(structs.replace(d, sandboxed=False) for d in free), third)
+
+    assert said(replace(cycle, observation=replace(cycle.observation, domains=domains))) == [
+        ("no_sandbox", f"2 guests, such as instance-00000001, {SANDBOX}")
+    ]
 
 
 def test_a_flavor_whose_booking_nova_does_not_tell_is_named_once():
