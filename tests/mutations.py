@@ -32,6 +32,7 @@ class Mutant(NamedTuple):
 _GUARD, _LEASE, _RECORD = "guard/test_guard.py", "guard/test_lease.py", "guard/test_record.py"
 _HTTP = "agent/publish/test_web_server.py"
 _TENANT = "tenant/test_application.py"
+_WRITER = "host/test_writer.py"
 MUTANTS = (
     Mutant(
         "the guard does not look for a new lease before a write",
@@ -256,6 +257,185 @@ MUTANTS = (
         "os.path.exists(p) and os.stat(p).st_nlink",
         "os.path.exists(p)",
         "host/libvirt",
+    ),
+    Mutant(
+        "a limit is written without a lease",
+        "host/writer.py",
+        """                    if (failure := self._fenced()) is not None:
+                        return failure
+""",
+        "",
+        _WRITER,
+    ),
+    Mutant(
+        "a CPU weight is written without a lease",
+        "host/writer.py",
+        """            if (failure := self._fenced()) is not None:
+                return failure
+            self._backend.set_weight""",
+        "            self._backend.set_weight",
+        _WRITER,
+    ),
+    Mutant(
+        "a write does not look whose thread it is",
+        "host/writer.py",
+        "                thread.verify()\n                thread.written()",
+        "                thread.written()",
+        _WRITER,
+    ),
+    Mutant(
+        "a thread's ID is all that counts",
+        "kernel/threads.py",
+        "if started(self.task) != self.started",
+        "if False",
+        _WRITER,
+    ),
+    Mutant(
+        "paused vCPUs are changed",
+        "host/writer.py",
+        "for c in changes.vcpus if c.key[0] in paused\n",
+        "for c in changes.vcpus if False\n",
+        _WRITER,
+    ),
+    Mutant(
+        "paused instances get another CPU weight",
+        "host/writer.py",
+        "if r not in unset}",
+        "}",
+        _WRITER,
+    ),
+    Mutant(
+        "what could not be recorded is changed",
+        "host/writer.py",
+        "failures |= {key: unrecorded[key] for key in keys if key in unrecorded}",
+        "pass",
+        "host/test_records.py",
+    ),
+    Mutant(
+        "a limit that others set is undone",
+        "host/writer.py",
+        "vcpu.bandwidth is not None and not limited_elsewhere",
+        "vcpu.bandwidth is not None",
+        _WRITER,
+    ),
+    Mutant(
+        "a limit that the kernel did not take counts as set",
+        "kernel/cgroups.py",
+        "if (now := self.bandwidth()) != limit",
+        "if False",
+        _WRITER,
+    ),
+    Mutant(
+        "a group that replaced another is written",
+        "kernel/cgroups.py",
+        "os.fstat(fd).st_ino != inode",
+        "False",
+        "kernel",
+    ),
+    Mutant(
+        "any number of threads is looked at",
+        "kernel/threads.py",
+        "[:THREADS_MAX]",
+        "",
+        "host/test_vcpu_threads.py",
+    ),
+    Mutant(
+        "who moves its own threads keeps its limit",
+        "control/limit.py",
+        "limit = min(allocation.bandwidth, entitlement.limit, key=_cores)",
+        "limit = allocation.bandwidth",
+        "control/test_limit.py",
+    ),
+    Mutant(
+        "others' changes are repaired for ever",
+        "control/foreign_changes.py",
+        "if len(recent) >= REPAIRS_MAX",
+        "if False",
+        "control/test_foreign_changes.py",
+    ),
+    Mutant(
+        "a counter file may belong to anybody",
+        "host/counters/tcg.py",
+        "if owner == user:",
+        "if True:",
+        "host/counters",
+    ),
+    Mutant(
+        "a counter file may be a link",
+        "host/counters/tcg.py",
+        "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "os.O_RDONLY | os.O_NONBLOCK",
+        "host/counters",
+    ),
+    Mutant(
+        "a counter file may be any other process's",
+        "host/counters/tcg.py",
+        "if owner != pid:",
+        "if False:",
+        "host/counters",
+    ),
+    Mutant(
+        "everybody may ask the agent",
+        "agent/operator/control_socket.py",
+        "os.chmod(where, 0o600)",
+        "os.chmod(where, 0o666)",
+        "agent/operator",
+    ),
+    Mutant(
+        "credentials may be open to others",
+        "private_files.py",
+        "status.st_mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP)",
+        "False",
+        "agent/publish",
+    ),
+    Mutant(
+        "answers of Prometheus of any size and duration",
+        "prometheus.py",
+        "len(body) > bytes_max or time.monotonic() > end_s",
+        "False",
+        "tenant/test_prometheus.py",
+    ),
+    Mutant(
+        "a definition with any number of vCPUs",
+        "host/libvirt/domain_xml.py",
+        "not 0 < int(count) <= VCPUS_MAX",
+        "False",
+        "host/libvirt",
+    ),
+    Mutant(
+        "a quota that Nova set is replaced",
+        "host/libvirt/domain_xml.py",
+        "limited_elsewhere=_limited(root) and not ours.quota",
+        "limited_elsewhere=False",
+        "host/libvirt",
+    ),
+    Mutant(
+        "a pause may have any name",
+        "guard/pauses.py",
+        "[0-9A-Za-z][0-9A-Za-z-]{0,63}",
+        ".*",
+        "guard/test_pauses.py",
+    ),
+    Mutant(
+        "reports that take any amount of memory",
+        "wire/encoding.py",
+        "if size > SIZE_MAX",
+        "if False",
+        "wire",
+    ),
+    Mutant(
+        "names of hosts that control a terminal",
+        "wire/host_report.py",
+        "if not (self.node.isprintable() and self.boot_id.isprintable())",
+        "if False",
+        "wire",
+    ),
+    Mutant(
+        "tables with control characters",
+        "osc/command.py",
+        "_printable(columns), _printable(list(data))",
+        "columns, list(data)",
+        "osc/test_commands.py",
     ),
 )
 

@@ -57,6 +57,17 @@ BANK = Share(0.25, PERIOD_US, "bank", 2.0)
 SPEED = Share(0.25, PERIOD_US, "speed")
 
 
+@pytest.mark.parametrize(("now", "cores"), [(0.9, 0.45), (0.2, 0.2), (None, 0.45)])
+def test_the_limit_of_a_vcpu_that_moves_itself_only_falls(now, cores):
+    """It may go back to slower cores, where its booking means more."""
+    share = Share(0.45, PERIOD_US, "falls")
+    entitlement = structs.replace(booked(share), governed_by="excluded", pcpus=None)
+
+    made, _ = decided(entitlement, now if now is None else limit(now))
+
+    assert made.limit.cores == pytest.approx(cores)
+
+
 @pytest.mark.parametrize(
     ("banked_ref_s", "cores"),
     [

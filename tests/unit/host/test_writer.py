@@ -221,6 +221,18 @@ def test_nothing_is_written_once_the_lease_is_lost(node, writes, limit):
     assert set(outcome.failures.values()) == {Failure("lease", said)}
 
 
+def test_no_cpu_weight_is_set_once_the_lease_is_lost(node):
+    """It is a write like any other."""
+    node.start()
+    node.see()
+    fenced(node, 0)
+
+    outcome = apply(node, **{NAME: 10})
+
+    assert [f.reason for f in outcome.weight_failures.values()] == ["lease"]
+    assert node.see().cpu_weight == 100
+
+
 def test_apply_takes_the_lock(node):
     """It waits for the lock, and makes every write while it has it; in the steady state neither."""
     node.start("web")

@@ -82,6 +82,7 @@ def test_unknown_keys_are_ignored():
         "[" * 10_000,
         changed(node=""),
         changed(node="x" * 256),
+        changed(node="\x1b[2J"),
         changed(sequence=-1),
         changed(time_s=None),
         changed(uptime_s=None),
