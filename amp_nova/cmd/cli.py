@@ -174,12 +174,16 @@ class App(cliff.app.App):
         try:
             status: int = super().run(argv)
             return status
+        except NoCommand as exc:  # with --debug, cliff raises it once more
+            self.LOG.error("%s", exc)
+            return 2
         finally:
             root.handlers[:] = handlers
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    sys.stdout = sys.stdout or io.StringIO()  # closed by who started it
     if isinstance(sys.stdout, io.TextIOWrapper):  # names may not be encodable
         sys.stdout.reconfigure(errors="backslashreplace")
     status = App().run(list(sys.argv[1:] if argv is None else argv))

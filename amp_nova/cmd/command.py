@@ -60,6 +60,9 @@ class AmpCommand:
                     raise ConfigInvalid(f"'{name}' is not a column{hint}")
             # older versions of cliff compare those to sort by as they are typed
             names[:] = [headings[_plain(name)] for name in names]
+        if parsed_args.formatter == "table" and isinstance(self, lister.Lister):
+            # For people; the other formats have their own word for it.
+            data = [["-" if cell is None else cell for cell in row] for row in data]
         return super().produce_output(parsed_args, columns, data) or 0  # type: ignore[misc]
 
 

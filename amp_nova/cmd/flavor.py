@@ -54,8 +54,10 @@ extra specs:
         misses = near_misses(specs)
         if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
             misses = misses or (f"none of these is an {NAMESPACE}: key, so nothing is booked",)
-        self.status = 1 if misses else 0
-        for remark in (*misses, *remarks(booking), *_of_claim(args.specs, booking, properties)):
+        claim = claim_specs(specs)
+        wrong_claim = claim.keys() if properties and claim != properties else ()
+        self.status = 1 if misses or wrong_claim else 0
+        for remark in (*misses, *remarks(booking), *_of_claim(claim, booking, properties)):
             self.log.warning("%s", remark)
         vcpu_rows = _vcpus(booking, args.reference_ips)
         with_coefficients = any("coefficient" in row for row in vcpu_rows)
@@ -76,9 +78,8 @@ def _booking(args: argparse.Namespace) -> tuple[Booking | None, tuple[str, ...]]
     return examine(specs, vcpus)
 
 
-def _of_claim(texts: Sequence[str], booking: Booking, expected: dict[str, str]) -> Iterator[str]:
+def _of_claim(claim: dict[str, str], booking: Booking, expected: dict[str, str]) -> Iterator[str]:
     """What is missing for a claim, or wrong with the one that is given."""
-    claim = claim_specs(pairs("extra spec", texts))
     if not expected and booking.booked:
         what = "what amp:ips claims is unknown" if claim else "amp:ips claims nothing in Placement"
         yield f"{what} without --reference-ips ('amp-nova topology')"

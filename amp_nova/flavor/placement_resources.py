@@ -53,6 +53,8 @@ def remarks(booking: Booking) -> Iterator[str]:
     """A sentence for each thing that is allowed in a flavor but cannot be meant."""
     if booking.burst_s and not booking.booked:
         yield "amp:burst_s has no effect without a booking: add amp:pref_core or amp:ips"
+    if booking.limit == "soft" and not booking.booked:
+        yield "amp:limit has no effect without a booking: nothing limits best effort"
     if any((v.refcores or 0.0) > REFCORES_MAX or (v.ips or 0.0) > IPS_MAX for v in booking.vcpus):
         yield (
             f"a vCPU runs on one core at a time, and no core gives more than {REFCORES_MAX:g} "

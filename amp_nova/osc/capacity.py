@@ -11,6 +11,7 @@ from osc_lib.cli.format_columns import DictColumn
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import FreeCores
 from amp_nova.admission.packing import Demand, place
+from amp_nova.exceptions import ConfigInvalid
 from amp_nova.flavor.extra_specs import Booking
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.osc import bookings
@@ -125,7 +126,11 @@ HostPcpus = tuple[Host, Pcpus | None]
 
 def _hosts(cloud: Cloud, args: argparse.Namespace, log: Any) -> Sequence[HostPcpus]:
     """Enabled hosts with an agent, and their pCPUs where these are known."""
-    hosts = [h for h in read_hosts(cloud) if h.enabled and args.host in (None, h.node)]
+    every = read_hosts(cloud)
+    if args.host is not None and args.host not in (known := [h.node for h in every]):
+        others = ", ".join(known) or NO_HOSTS
+        raise ConfigInvalid(f"no host {args.host!r} has an agent's providers: {others}")
+    hosts = [h for h in every if h.enabled and args.host in (None, h.node)]
     if not hosts:
         log.warning(NO_HOSTS)
         return []

@@ -109,11 +109,21 @@ _amp_nova; printf '%s\\n' "${{COMPREPLY[@]}}"
     assert done.stdout.split() == completed
 
 
+def test_nobody_has_to_read_the_answer():
+    """Standard output may be closed."""
+    command = f"{shlex.quote(sys.executable)} -m amp_nova.cmd.cli flavor check amp:pref_core=1 >&-"
+
+    done = subprocess.run(command, shell=True, capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["statsu"], "amp-nova: there is no command 'statsu': did you mean 'status'?"),
         (["zzz"], "amp-nova: there is no command 'zzz'; see 'amp-nova --help'"),
+        (["--debug", "zzz"], "amp-nova: there is no command 'zzz'; see 'amp-nova --help'"),
         ([], "amp-nova: the following arguments are required: COMMAND"),
         (["help", "zzz"], "amp-nova: there is no command 'zzz'; see 'amp-nova --help'"),
         (["re"], "amp-nova: there is no command 're'; see 'amp-nova --help'"),

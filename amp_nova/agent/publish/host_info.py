@@ -101,7 +101,10 @@ def shared_pcpus(text: str | None) -> frozenset[int] | None:
     if text is None:
         return None
     try:
-        return cpulist.parse_cpuset(text) if text.strip() else frozenset()
+        pcpus = cpulist.parse_cpuset(text) if text.strip() else frozenset[int]()
+        if text.strip() and not pcpus:
+            raise ValueError("it names no pCPU")
+        return pcpus
     except ValueError as exc:
         raise ConfigInvalid(
             f"[nova] cpu_shared_set = {text} is not valid: {exc}; copy the value from nova.conf"

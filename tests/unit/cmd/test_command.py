@@ -47,7 +47,7 @@ def test_a_table_has_lines_around_it(run):
 
     assert (status, err) == (0, "")
     assert (out.splitlines()[0], out.splitlines()[-1]) == ("above", "below")
-    assert cells(out) == [["Speed Up", "Host"], ["None", "slow"], ["2.0", "fast"], ["10.0", "any"]]
+    assert cells(out) == [["Speed Up", "Host"], ["-", "slow"], ["2.0", "fast"], ["10.0", "any"]]
 
 
 def test_a_document_is_whole_unless_columns_or_an_order_are_chosen(run):

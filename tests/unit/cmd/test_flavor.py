@@ -56,30 +56,34 @@ def test_reference_ips_converts(check):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "said", "exits"),
     [
-        (["amp:burst_s=2"], "amp:burst_s has no effect without a booking"),
-        (["amp:pref_core=1000"], "no core gives more than 100 reference cores"),
-        (["amp:ips=1G"], "amp:ips claims nothing in Placement without --reference-ips"),
+        (["amp:burst_s=2"], "amp:burst_s has no effect without a booking", 0),
+        (["amp:limit=soft"], "amp:limit has no effect without a booking", 0),
+        (["amp:pref_core=1000"], "no core gives more than 100 reference cores", 0),
+        (["amp:ips=1G"], "amp:ips claims nothing in Placement without --reference-ips", 0),
         (
             ["amp:pref_core=0.5", "resources_AMP:CUSTOM_AMP_MREFCORE=4000"],
             "resources_AMP:CUSTOM_AMP_MREFCORE is 4000, but its booking needs 500",
+            1,
         ),
         (
             ["amp:pref_core=1", "amp:core_type=fast", "trait_AMP:CUSTOM_AMP_CORE_SLOW=required"],
             "trait_AMP:CUSTOM_AMP_CORE_SLOW is required, but its booking needs none",
+            1,
         ),
         (
             ["amp:ips=1G", "resources_AMP:CUSTOM_AMP_MREFCORE=500"],
             "what amp:ips claims is unknown without --reference-ips",
+            0,
         ),
     ],
 )
-def test_what_cannot_be_meant_is_remarked(check, words, said):
-    """In one sentence on standard error; the answer stays the same."""
+def test_what_cannot_be_meant_is_remarked(check, words, said, exits):
+    """In one sentence on standard error. A wrong claim exits with 1, as in ``openstack amp``."""
     status, out, err = check(*words)
 
-    assert (status, bool(out), err.count("\n")) == (0, True, 1)
+    assert (status, bool(out), err.count("\n")) == (exits, True, 1)
     assert said in err
 
 
@@ -104,22 +108,22 @@ def test_json_of_invalid_extra_specs(check, argv, errors):
 
 
 def test_the_table(check):
-    """Unknown values are None; the properties below it are ready to paste."""
+    """Unknown values are a dash; the properties below it are ready to paste."""
     specs = ("amp:pref_core.0=1.5", "amp:ips.1=800M", "amp:pref_core.3=0.25")
     status, out, _ = check("--vcpus=4", *specs)
 
     assert status == 0
     assert cells(out) == [
         ["vCPU", "Kind", "Refcores", "Ips", "Limit", "Core Type", "Delay (ms)"],
-        ["0", "pref_core", "1.5", "None", "hard", "any", "None"],
-        ["1", "ips", "None", "800000000", "hard", "any", "None"],
-        ["2", "best_effort", "None", "None", "None", "any", "None"],
-        ["3", "pref_core", "0.25", "None", "hard", "any", "46"],
+        ["0", "pref_core", "1.5", "-", "hard", "any", "-"],
+        ["1", "ips", "-", "800000000", "hard", "any", "-"],
+        ["2", "best_effort", "-", "-", "-", "any", "-"],
+        ["3", "pref_core", "0.25", "-", "hard", "any", "46"],
     ]
 
     _, out, _ = check("amp:pref_core=0.25", "amp:limit=soft", "--vcpus=1")
 
-    assert cells(out)[1][-1] == "None"
+    assert cells(out)[1][-1] == "-"
 
     _, out, _ = check("amp:pref_core=2", "amp:core_type=fast", "--vcpus=2")
 

@@ -64,9 +64,9 @@ def test_status_shows_a_line_for_every_vcpu(run, serve):
     assert [" ".join(row).strip() for row in cells(out)] == [
         "Domain VCPU Booked Delivered Ratio Quota Core Type Note",
         "instance-00000001 0 0.5 0.4875 0.975 0.25 fast short contention 0.25 refcore s",
-        "instance-00000001 1 2.5e+09 Ips None None None any unverifiable: no counter",
-        "instance-00000002 0 best effort None None None any",
-        "instance-00000003 None None None None None None its threads cannot be read",
+        "instance-00000001 1 2.5e+09 Ips - - - any unverifiable: no counter",
+        "instance-00000002 0 best effort - - - any",
+        "instance-00000003 - - - - - - its threads cannot be read",
     ]
     assert json.loads(run("status", "--format", "json")[1])[0]["vcpus"][0]["quota_cores"] == 0.25
 

@@ -77,8 +77,8 @@ def test_the_table(run, hybrid):
     assert status == 0
     assert cells(out) == [
         list(topology.COLUMNS),
-        ["e-core", "12-18", "7", "1", "1.0", "reference core", "None"],
-        ["p-core", "0-11", "6", "2", "1.641", "ACPI CPPC highest_perf", "None"],
+        ["e-core", "12-18", "7", "1", "1.0", "reference core", "-"],
+        ["p-core", "0-11", "6", "2", "1.641", "ACPI CPPC highest_perf", "-"],
     ]
     assert out.splitlines()[6:] == [
         "",
@@ -98,7 +98,7 @@ def test_unknown_coefficients_and_isolated_cpus_are_shown(run, tmp_path):
 
     _, out, _ = run("--root", root)
 
-    assert ["fast", "0-7", "4", "2", "None", "None", "None"] in cells(out)
+    assert ["fast", "0-7", "4", "2", "-", "-", "-"] in cells(out)
     assert "isolated pCPUs: 2-3" in out
 
 

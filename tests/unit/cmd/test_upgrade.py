@@ -92,6 +92,7 @@ def test_options_of_earlier_versions_are_named(check, tmp_path):
         ("[exporter]\ncert_file = /none\nkey_file = /none", "[exporter] "),
         ("[exporter]\nkey_file = /none", "[exporter] "),
         ("[nova]\ncpu_shared_set = 0-", "[nova] cpu_shared_set"),
+        ("[nova]\ncpu_shared_set = ^0", "[nova] cpu_shared_set = ^0 is not valid: it names no"),
         ("[reports]\ntransport_url = foo://", "[reports] transport_url is not valid: "),
         ("[placement]\nenabled = true", "[placement] "),
         ("[agent]\nstate_path = {folder}/amp-nova.conf", "[agent] state_path "),

@@ -310,6 +310,7 @@ def test_a_booking_in_ips_is_claimed_with_the_reference_ips(cloud, caplog):
         (SetFlavor, ["half"], "nothing is set: give KEY=VALUE"),
         (SetFlavor, ["hlaf", "amp:limit=soft"], "there is no flavor 'hlaf'"),
         (ShowHost, ["slwo", *URL], "no host 'slwo' has an agent's providers: fast, slow"),
+        (ListCapacity, ["--host", "slwo"], "no host 'slwo' has an agent's providers: fast, slow"),
         (ShowServer, ["web", *URL], "2 servers are named 'web': give the id of one"),
         (
             ListHost,

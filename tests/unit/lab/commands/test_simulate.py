@@ -64,7 +64,7 @@ def test_the_table_has_a_line_for_every_guest(simulate, tmp_path):
     assert [row[:3] for row in cells(table)] == [
         ["VM", "Booked", "Delivered"],
         ["a", "0.5", "1.0"],
-        ["b", "None", "None"],
+        ["b", "-", "-"],
     ]
     assert table.splitlines()[-1].startswith("throughput")
 
