@@ -23,7 +23,6 @@ from amp_nova_lab.reproduce.experiment import (
     between,
     fitted,
     guest,
-    identity,
     percent,
     run_slots,
     scenario,
@@ -74,6 +73,7 @@ class Programs(Inputs):
     """What a memory-bound program loads again after a move between caches."""
 
 
+WRONG = tuple(Programs(replaced=policy, wrong="credit") for policy in ("integrated", "aash"))
 VARIED = (Programs(barrier_s=0.005), Programs(barrier_s=0.1), Programs(cold_bytes=10 * CACHE_BYTES))
 
 
@@ -112,6 +112,7 @@ def _times(
     values: tuple[float, float] = BEST,
 ) -> list[float]:
     """Relative completion time of each guest."""
+    policy, inputs = inputs.runs(policy), replace(inputs, replaced="")
     inputs = replace(inputs, seed=0) if policy == "integrated" else inputs
     return _simulated(policy, parallel, gain, values, inputs)
 
@@ -165,7 +166,7 @@ def _spread(
     workload = steady(CLOCKS, None, inputs.barrier_s if parallel else None)
     guests = [guest(f"vm{i}", workload, 2) for i in range(5)]
     made = scenario(Machine(2, 6, CLOCKS), guests, SECONDS)
-    times = _relative_times(policy, made, values, inputs.seed)
+    times = _relative_times(inputs.runs(policy), made, values, inputs.seed)
     return 100.0 * statistics.pstdev(time / sum(times) for time in times)
 
 
@@ -176,7 +177,7 @@ def _figure_6(inputs: Programs) -> Iterator[Row]:
         what = f"{kind} programs: standard deviation of SCT"
         most = at_most(2.0, "%")
         yield Row(f"{what}, integrated", most, ours["integrated"], "%", (BARRIERS,))
-        greatest = at_least(0.0, "points", text="above the others")
+        greatest = at_least(0.1, "points", text="above the others")
         more = ours["credit"] - max(ours["aash"], ours["integrated"])
         yield Row(f"{what}, credit less the others", greatest, more, "points", (BARRIERS,))
         what = f"{what}, aash less integrated"
@@ -221,7 +222,7 @@ def _figures_8_and_9(inputs: Programs) -> Iterator[Row]:
         what = f"SCT, mu = {values[0]:g}, threshold = {values[1]:g}: change of its deviation"
         ours = _spread("integrated", True, inputs, values) - _spread("integrated", True, inputs)
         none = Published("no effect", -0.1, 0.1)
-        yield Row(what, none, ours, "points", (BARRIERS,), kind=identity(SAME_MAPPING))
+        yield Row(what, none, ours, "points", (BARRIERS,))
 
 
 PAPER = Paper(
@@ -229,14 +230,14 @@ PAPER = Paper(
     "An integrated scheduling algorithm for virtual machine systems on asymmetric processors",
     (
         *(
-            Figure(name, section, title, rows, Programs(), VARIED, random=True)
+            Figure(name, section, title, rows, WRONG, Programs(), VARIED, random=True)
             for name, section, title, rows in (
                 ("figure 5", "4.2.1", "Completion times of W1 to W4", _figure_5),
                 ("figure 6", "4.2.2", "Fairness of five equal guests", _figure_6),
                 ("figure 7", "4.2.3", "Eight equal cores", _figure_7),
             )
         ),
-        Figure("figures 8 and 9", "4.2.4", "Parameters", _figures_8_and_9, Programs()),
+        Figure("figures 8 and 9", "4.2.4", "Parameters", _figures_8_and_9, WRONG, Programs()),
     ),
     ("bars of figures 5 to 9: images; the rows compare what the text says of them",),
 )

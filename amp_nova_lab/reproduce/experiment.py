@@ -80,9 +80,13 @@ def scenario(machine: Machine, guests: Iterable[Guest], duration_s: float) -> Sc
     )
 
 
+RANDOM = "random"
+"""Places vCPUs by chance in every interval; the papers' credit does so in slots."""
+
+
 def run(made: Scenario, policy: str, **params: object) -> Result:
     """The result of a policy that decides in intervals, as on a real host."""
-    return intervals.run(made, load_policy(policy, **params))
+    return intervals.run(made, load_policy("credit" if policy == RANDOM else policy, **params))
 
 
 def run_slots(made: Scenario, policy: str, **params: object) -> Result:
@@ -101,6 +105,7 @@ def percent(ratio: float) -> float:
 
 
 REPRODUCED, SIGN_ONLY, NOT_REPRODUCED = "reproduced", "sign only", "not reproduced"
+OUTCOMES = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED)
 IDENTITY, FITTED, OWN = "identity", "fitted", "own extension"
 SEEDS = range(5)
 TOLERATED = 0.1
@@ -154,7 +159,8 @@ class Kind:
 
 
 identity = partial(Kind, IDENTITY)
-"""The row follows from the model or its own inputs, and could not come out otherwise."""
+"""The row follows from the model or its own inputs."""
+CANNOT_FAIL = identity("it agrees with every wrong policy or input too")
 fitted = partial(Kind, FITTED)
 """An input was chosen such that this row comes out."""
 own_extension = partial(Kind, OWN)
@@ -166,7 +172,8 @@ class Row:
     """A quantity of a figure, published and ours.
 
     ``assumptions``: what the paper leaves open and we chose; ``cause``: why it is not reproduced,
-    as far as known; ``least`` and ``greatest``: our value over all seeds and varied inputs.
+    as far as known; ``least`` and ``greatest``: our value over all seeds and varied inputs;
+    ``if_wrong``: its worst outcome with a wrong policy or input.
     """
 
     quantity: str
@@ -178,6 +185,7 @@ class Row:
     kind: Kind | None = None
     least: float | None = None
     greatest: float | None = None
+    if_wrong: str = NOT_REPRODUCED
 
     @property
     def difference(self) -> float:
@@ -208,8 +216,14 @@ class Row:
 
         An identity that does not hold is a difference, and so is a row that misses what was fitted.
         """
-        if self.kind is not None and (self.agrees or self.kind.verdict == OWN):
-            return self.kind.verdict
+        kind = self._kind
+        if kind is not None and (self.agrees or kind.verdict == OWN):
+            return kind.verdict
+        return self.outcome
+
+    @property
+    def outcome(self) -> str:
+        """How it compares with the paper, whatever kind of row it is."""
         if self.agrees:
             return REPRODUCED
         published = self.published
@@ -217,11 +231,16 @@ class Row:
         return SIGN_ONLY if towards else NOT_REPRODUCED
 
     @property
+    def _kind(self) -> Kind | None:
+        return self.kind or (CANNOT_FAIL if self.if_wrong == REPRODUCED else None)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed, what kind of row it is, and the cause of a difference."""
         notes = [f"Assumed: {text}" for text in self.assumptions]
-        if self.kind is not None and self.verdict == self.kind.verdict:
-            notes.append(f"{self.kind.verdict.capitalize()}: {self.kind.reason}")
+        kind = self._kind
+        if kind is not None and self.verdict == kind.verdict:
+            notes.append(f"{kind.verdict.capitalize()}: {kind.reason}")
         if not self.agrees:
             notes.append(f"Cause: {self.cause}")
         return tuple(notes)
@@ -232,20 +251,29 @@ class Inputs:
     """What an experiment needs and its paper does not print."""
 
     seed: int = 0
+    replaced: str = ""
+    """A policy in whose place ``wrong`` runs."""
+    wrong: str = ""
+
+    def runs(self, policy: str) -> str:
+        """The policy that runs when an experiment asks for this one."""
+        return self.wrong if policy == self.replaced else policy
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A figure or table of a paper, and how to compute our values for it.
 
-    ``section`` is where the paper states the values; ``varied``: other plausible ``inputs``;
-    ``random``: whether the runs depend on the seed.
+    ``section`` is where the paper states the values; ``wrong``: inputs with which a row has to
+    fail, or it is an identity; ``varied``: other plausible ``inputs``; ``random``: whether the runs
+    depend on the seed.
     """
 
     name: str
     section: str
     title: str
     rows: Callable[[Any], Iterator[Row]]
+    wrong: Sequence[Inputs]
     inputs: Inputs = Inputs()
     varied: Sequence[Inputs] = ()
     random: bool = False
@@ -257,7 +285,7 @@ class Figure:
 
     def once(self) -> list[Row]:
         """Its rows with the first seed and without varying anything."""
-        return list(self.rows(self.inputs))
+        return self._tried(list(self.rows(self.inputs)))
 
     def results(self) -> list[Row]:
         """Its rows: means over seeds, and the interval of all runs."""
@@ -268,7 +296,15 @@ class Figure:
             ours = [row.ours for row in rows]
             mean = statistics.mean(ours[: len(runs)])
             results.append(replace(rows[0], ours=mean, least=min(ours), greatest=max(ours)))
-        return results
+        return self._tried(results)
+
+    def _tried(self, rows: list[Row]) -> list[Row]:
+        """The rows with their worst outcome under wrong inputs."""
+        wrong = zip(*(self.rows(inputs) for inputs in self.wrong), strict=True)
+        return [
+            replace(row, if_wrong=max((r.outcome for r in tried), key=OUTCOMES.index))
+            for row, tried in zip(rows, wrong, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

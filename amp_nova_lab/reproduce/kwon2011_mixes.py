@@ -14,6 +14,7 @@ from functools import cache
 
 from amp_nova_lab.report import Result
 from amp_nova_lab.reproduce.experiment import (
+    RANDOM,
     Inputs,
     Machine,
     guest,
@@ -124,6 +125,8 @@ class Mixes(Inputs):
     ) -> Result:
         """Every guest has endless work, or work that ``ends`` at the same time under amp-fair."""
         programs = SINGLE[mix] if mix in SINGLE else MULTI[mix][1]
+        policy = self.runs(policy)
+        ratio = ratio if policy == "amp-r-fair" else 0.0
         speedups = tuple(map(self.speedup, programs))
         seed = self.seed if policy == "credit" else 0  # nothing else is random
         return _simulate(mix, policy, (fast, ratio, seed), speedups, ends)
@@ -144,6 +147,12 @@ class Mixes(Inputs):
         return max(0.0, -min(self.gains(mix, policy, ratio=ratio).values()))
 
 
+WRONG = tuple(
+    Mixes(replaced=policy, wrong=wrong)
+    for policy in (*BY_SCORE, "credit", "pinned")
+    for wrong in ("amp-fair", RANDOM)
+)
+"""All policies but amp-fair, with which the paper compares them."""
 OTHERS = tuple(program for program in PROGRAMS if program not in FITTED)
 VARIED = tuple(
     Mixes(scaled=programs, factor=factor)

@@ -30,7 +30,6 @@ PINNED_ORDER = (
     "guests are pinned in the order of table 1, so the first one, freqmine, has the fast cores and "
     "not swaptions, which ranks higher; the paper does not say who has them"
 )
-ONE_TYPE = identity("all cores are alike, so the policies do the same")
 SAME_SHARES = "in a guest that is alone all vCPUs have the same share of fast cores under both"
 EQUAL_THREADS = "threads have equal work and join at the end; speedup 1.85"
 STILL = "vCPUs that score alike change places only while their IPC differs by core type"
@@ -52,7 +51,7 @@ def figure_6(mixes: Mixes) -> Iterator[Row]:
     few = at_most(50.0, "%", text="high only if all cores are fast")
     for fast in (4, 8, 10):
         what = f"part of the all-fast gain, pinned, {fast} fast cores"
-        ours = _gained("pinned", fast, mixes.speedup("swaptions"))
+        ours = _gained(mixes.runs("pinned"), fast, mixes.speedup("swaptions"))
         yield Row(what, few, ours, "%", (EQUAL_THREADS,), kind=SLOWEST)
 
 
@@ -60,9 +59,9 @@ def figure_12(mixes: Mixes) -> Iterator[Row]:
     """The same guest under the schedulers."""
     cores, ours, speedup = (6, 8, 10), {}, mixes.speedup("swaptions")
     for fast in cores:
-        ours["credit", fast] = _gained("credit", fast, speedup, mixes.seed)
-        for policy in ("amp-fair", "amp-vm", "amp-vcpu"):
-            ours[policy, fast] = _gained(policy, fast, speedup)
+        for policy in ("credit", "amp-fair", "amp-vm", "amp-vcpu"):
+            seed = mixes.seed if policy == "credit" else 0
+            ours[policy, fast] = _gained(mixes.runs(policy), fast, speedup, seed)
     what, assumed = "part of the all-fast gain", (EQUAL_THREADS,)
     for fast in cores:
         low, part = at_most(10.0, "%", text="as low as pinned"), ours["credit", fast]
@@ -121,7 +120,7 @@ def figure_13(mixes: Mixes) -> Iterator[Row]:
 def figure_14(mixes: Mixes) -> Iterator[Row]:
     """What amp-vm gains over amp-fair, by the number of fast cores."""
     same, gain = Published("almost 0", -1.0, 1.0), at_least(5.0, "%", text="takes advantage")
-    kinds = {0: ONE_TYPE, 4: fitted("speedup of freqmine, from figure 8"), 12: ONE_TYPE}
+    chosen = fitted("speedup of freqmine, from figure 8")
     for fast in (0, 2, 4, 6, 8, 12):
         amp_vm, fair = (speeds(mixes.run("1H-1M-1L", p, fast)) for p in ("amp-vm", "amp-fair"))
         name = "freqmine-0"
@@ -130,4 +129,4 @@ def figure_14(mixes: Mixes) -> Iterator[Row]:
             published = Published("decreases rapidly", 0.0, 25.0)
         what = f"1H-1M-1L, {fast} fast cores: freqmine, amp-vm against amp-fair"
         ours = percent(amp_vm[name] / fair[name])
-        yield Row(what, published, ours, "%", (FROM_FIGURE_8,), kind=kinds.get(fast))
+        yield Row(what, published, ours, "%", (FROM_FIGURE_8,), kind=chosen if fast == 4 else None)

@@ -1,7 +1,7 @@
 """The page of reproduced figures and its tables say what ``amp-nova reproduce`` gives now.
 
 They are the result of a whole run, with several seeds and varied inputs. Here every figure is
-run once, which takes most of a minute.
+run once, and once with each wrong policy or input, which takes most of a minute.
 """
 
 import csv
@@ -62,7 +62,7 @@ def test_a_run_gives_what_the_page_says(page, paper, figure):
     for row, said in zip(
         rows, headings[paper.name, f"{figure.where}: {figure.title}"], strict=True
     ):
-        what, published, ours, interval, difference, verdict, numbers = said
+        what, published, ours, interval, difference, verdict, if_wrong, numbers = said
         if figure.random and interval:
             low, high = map(float, interval.split(" to "))
             slack = 0.01 * max(abs(low), abs(high))
@@ -71,9 +71,10 @@ def test_a_run_gives_what_the_page_says(page, paper, figure):
             expected.append((what, published))
             continue
         values = (tool["value"](row, name) for name in ("ours", "difference"))
-        found.append((row["quantity"], row["published"], *values, row["verdict"], row["notes"]))
+        verdicts = row["verdict"], row["if_wrong"]
+        found.append((row["quantity"], row["published"], *values, *verdicts, row["notes"]))
         listed = [texts[paper.name][n].removesuffix(".") for n in numbers.split(", ") if n]
-        expected.append((what, published, ours, difference, verdict, listed))
+        expected.append((what, published, ours, difference, verdict, if_wrong, listed))
 
     assert found == expected, STALE
 
@@ -91,7 +92,7 @@ def test_it_has_every_figure():
 def test_it_counts_its_verdicts():
     """Of each paper and of all."""
     counts = table("verdicts")
-    kinds = {name: Counter(row[-2] for row in table(name)) for name in PAPERS}
+    kinds = {name: Counter(row[-3] for row in table(name)) for name in PAPERS}
 
     assert set().union(*kinds.values()) == set(VERDICTS)
     assert counts[:-1] == [[n, *(str(found[v]) for v in VERDICTS)] for n, found in kinds.items()]
@@ -99,12 +100,21 @@ def test_it_counts_its_verdicts():
     assert counts[-1] == ["**all**", *(f"**{total[v]}**" for v in VERDICTS)]
 
 
+def test_the_rows_that_come_out_are_first():
+    """None of them comes out with a wrong policy or input."""
+    reproduced = table("reproduced")
+
+    assert PAGE.read_text().index("reproduced.csv") < PAGE.read_text().index("verdicts.csv")
+    assert len(reproduced) == int(table("verdicts")[-1][1].strip("*"))
+    assert "reproduced" not in {row[-1] for row in reproduced}
+
+
 def test_every_row_that_is_off_has_a_cause():
     """In the notes of its paper."""
     for name in PAPERS:
         causes = {number for number, text in notes(name).items() if text.startswith("Cause: ")}
         for row in table(name):
-            off = row[-2] in ("sign only", "not reproduced")
+            off = row[-3] in ("sign only", "not reproduced")
             assert bool(causes & set(row[-1].split(", "))) or not off, row
 
 

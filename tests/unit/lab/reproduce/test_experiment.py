@@ -78,9 +78,30 @@ def test_an_interval_covers_seeds_and_inputs():
     def rows(inputs):
         yield Row("speed", exactly(2.2), inputs.speedup + inputs.seed / 10.0)
 
-    figure = Figure("f", "1", "title", rows, Guess(), (Guess(speedup=1.5),), random=True)
+    wrong, varied = (Guess(speedup=1.0),), (Guess(speedup=1.5),)
+    figure = Figure("f", "1", "title", rows, wrong, Guess(), varied, random=True)
     (row,) = figure.results()
 
     assert (row.ours, row.least, row.greatest) == pytest.approx((2.2, 1.5, 2.4))
     assert row.verdict == "reproduced"
     assert not row.always_agrees
+
+
+@pytest.mark.parametrize(
+    ("wrong", "verdict", "if_wrong"),
+    [
+        ((0.0,), "reproduced", "not reproduced"),
+        ((2.0, 0.5), "reproduced", "sign only"),
+        ((2.0, 2.1), "identity", "reproduced"),
+    ],
+)
+def test_a_row_that_no_wrong_input_can_fail_is_an_identity(wrong, verdict, if_wrong):
+    """The worst outcome counts."""
+
+    def rows(inputs):
+        yield Row("speed", exactly(2.0), inputs.speedup)
+
+    figure = Figure("f", "1", "title", rows, [Guess(speedup=value) for value in wrong], Guess())
+    (row,) = figure.results()
+
+    assert (row.verdict, row.if_wrong) == (verdict, if_wrong)
