@@ -22,8 +22,6 @@ class Moves:
 
     total: int = 0
     cross_llc: int = 0
-    paid: int = 0
-    """For how many of ``cross_llc`` it has begun to fill the new cache."""
 
 
 @dataclass(slots=True)
@@ -106,10 +104,6 @@ class GuestWork:
     waits_until_s: float | None = None
     """When its wait ends; infinity: it waits for other vCPUs; ``None``: it does not wait."""
     done: bool = False
-    refill_s: float = 0.0
-    """CPU time that it takes to fill another cache."""
-    stall_s: float = 0.0
-    """CPU time that is still needed to fill the cache."""
     version: int = 0
     """Which forecast of reaching the target is the latest one."""
 
@@ -117,13 +111,6 @@ class GuestWork:
     def blocked(self) -> bool:
         """Whether it waits for something else than a pCPU."""
         return self.waits_until_s is not None
-
-    def progressing(self, rates: Iterable[Rate], passed_s: float) -> float:
-        """Fill the cache first; returns the part of the running time that is left for progress."""
-        ran_s = sum(r.cores for r in rates) * passed_s
-        filled_s = min(self.stall_s, ran_s)
-        self.stall_s -= filled_s
-        return 1.0 - filled_s / ran_s if ran_s > 0.0 else 0.0
 
 
 class SimVcpu:
@@ -169,12 +156,6 @@ class SimVcpu:
         speeds = self.work.behaviour.turn.speeds
         return sum(r.cores * r.kept_ratio * speeds[r.position] for r in self.counters.rates)
 
-    def set_limit(self) -> None:
-        """Take its bandwidth and its even part of the guest's limit into account."""
-        self.limit_cores = 1.0 if self.bandwidth is None else min(1.0, self.bandwidth.cores)
-        if (whole := self.guest.guest.limit_cores) is not None:
-            self.limit_cores = min(self.limit_cores, whole / max(1, self.guest.runnable))
-
     def accrue(self, now_s: float) -> None:
         """Bring the counters up to date, at the rates since the last time."""
         counters = self.counters
@@ -186,13 +167,12 @@ class SimVcpu:
         behaviour = work.behaviour
         speeds, gains = behaviour.turn.speeds, behaviour.rates
         cycles_noise, misses_noise = behaviour.model.noise()
-        progressing = work.progressing(counters.rates, passed) if work.stall_s else 1.0
         runs = speed = 0.0
         for at, share, kept, clock in counters.rates:
             ran_s, gain = share * passed, gains[at]
             counters.run_s[at] += ran_s
             work.full_speed_s[at] += ran_s * kept
-            counters.instructions += gain.instructions * ran_s * kept * progressing
+            counters.instructions += gain.instructions * ran_s * kept
             counters.cycles += gain.cycles * ran_s * clock * cycles_noise
             counters.cache_misses += gain.cache_misses * ran_s * kept * misses_noise
             runs += share
@@ -201,15 +181,12 @@ class SimVcpu:
             counters.wait_s += (1.0 - runs) * passed
             counters.throttled_s += counters.throttled_ratio * passed
         if work.waits_until_s is None:
-            work.progress_ref_s += speed * passed * progressing
+            work.progress_ref_s += speed * passed
 
     def take(self, share: RunningShare, rates: tuple[Rate, ...]) -> None:
         """Run with another share from now on, at these ``rates``."""
         self.counters.rates = rates
         self.counters.throttled_ratio = share.throttled_ratio
-        if self.moves.paid != self.moves.cross_llc:  # only now: its counters are up to date
-            self.moves.paid = self.moves.cross_llc
-            self.work.stall_s = self.work.refill_s
 
     def reading(self, allowed: frozenset[int]) -> VcpuReading:
         """Its counters and limits as a Sensor shows them."""

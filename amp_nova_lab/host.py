@@ -56,9 +56,8 @@ class SimHost:
         scheduler: HostScheduler | None = None,
         machine: Machine = NOTHING_MORE,
     ) -> None:
-        """``scheduler`` replaces the host's own; ``machine``: its clocks, memory and kernel."""
+        """``scheduler`` replaces the host's own; ``machine``: its clocks and kernel."""
         self.topology = topology
-        self._memory_bytes_s = machine.memory_bytes_s
         self._counting = counting or Counting(seed=seed)
         self._seed = seed
         self._guests: dict[str, SimGuest] = {}
@@ -97,9 +96,6 @@ class SimHost:
         self._guests[guest.name] = added
         added.start(self._started + 1, self._pcpus)
         self._started += len(added.vcpus)
-        for vcpu in added.vcpus:
-            bytes_ = vcpu.work.behaviour.workload.working_set_bytes
-            vcpu.work.refill_s = bytes_ / self._memory_bytes_s
         if guest.start_on is not None:
             for vcpu, booked in zip(added.vcpus, guest.booking.vcpus, strict=True):
                 self._start_on(vcpu, guest.start_on, stays=booked.kind != "best_effort")
@@ -170,7 +166,7 @@ class SimHost:
             vcpu.pcpus = step.pcpus
         else:
             vcpu.bandwidth = step.bandwidth
-            vcpu.set_limit()
+            vcpu.limit_cores = 1.0 if step.bandwidth is None else min(1.0, step.bandwidth.cores)
 
     def _notify(self, vcpu: SimVcpu) -> None:
         if vcpu.counters.runnable:

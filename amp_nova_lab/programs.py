@@ -1,6 +1,4 @@
-"""What the programs inside guests wait for, besides pCPUs: barriers, a lock, I/O and requests.
-
-Also which vCPUs have no thread to run, because there are few threads or a guest folds.
+"""What the programs inside guests wait for, besides pCPUs: barriers, I/O and requests.
 
 A program decides when its vCPUs wait and how much work they do next; it knows neither pCPUs nor
 core types.
@@ -9,14 +7,10 @@ core types.
 import math
 import random
 from array import array
-from collections import deque
 from collections.abc import Sequence
 
-from amp_nova_lab.guest import Program, SimGuest, SimVcpu
-from amp_nova_lab.scenarios.workload import CYCLE_S, Io, Lock, Requests, Threads, Workload
-
-GOVERNOR_S = 1.0
-"""How often a guest's steal governor decides."""
+from amp_nova_lab.guest import SimGuest, SimVcpu
+from amp_nova_lab.scenarios.workload import CYCLE_S, Io, Requests, Workload
 
 
 def target_ref_s(workload: Workload, barriers: int) -> float:
@@ -79,85 +73,6 @@ class Barriers:
             if all(v.work.done for v in self._together) or not self._all_arrived():
                 return
             self._release()
-
-
-class Locking:
-    """The vCPUs of one guest: work without the lock, then with it, in turn.
-
-    A vCPU that finds the lock taken waits in order of arrival and spins: it runs without progress.
-    A holder that has no pCPU keeps all the others waiting.
-    """
-
-    together = spins = True
-
-    def __init__(self, lock: Lock, vcpus: Sequence[SimVcpu]) -> None:
-        self._lock = lock
-        self._holder: SimVcpu | None = None
-        self._queue: deque[SimVcpu] = deque()
-        for vcpu in vcpus:
-            self._expect(vcpu, lock.after_ref_s)
-
-    def reached(self, vcpu: SimVcpu, now_s: float) -> Sequence[SimVcpu]:
-        """A vCPU needs the lock, releases it, or has finished its work."""
-        work = vcpu.work
-        work.progress_ref_s = work.target_ref_s
-        work.done = work.target_ref_s == work.behaviour.workload.work_ref_s
-        affected = [vcpu]
-        if vcpu is self._holder:
-            self._holder = self._queue.popleft() if self._queue else None
-            if self._holder is not None:
-                self._holder.accrue(now_s)  # until now it was spinning
-                self._holder.work.waits_until_s = None
-                self._expect(self._holder, self._lock.hold_ref_s)
-                affected.append(self._holder)
-            self._expect(vcpu, self._lock.after_ref_s)
-        elif work.done:
-            pass
-        elif self._holder is None:
-            self._holder = vcpu
-            self._expect(vcpu, self._lock.hold_ref_s)
-        else:
-            work.waits_until_s = math.inf
-            self._queue.append(vcpu)
-        return affected
-
-    def _expect(self, vcpu: SimVcpu, work_ref_s: float) -> None:
-        least = vcpu.work.behaviour.workload.work_ref_s
-        target = vcpu.work.progress_ref_s + work_ref_s
-        vcpu.work.target_ref_s = target if least is None else min(target, least)
-
-
-class Spread(Barriers):
-    """Threads that never wait, spread over the vCPUs of one guest by the guest's own scheduler.
-
-    Linux 7.4 and later can load a steal governor. It divides the steal of all vCPUs by the time
-    that passed and the number of vCPUs, used or not. Above the high threshold the scheduler gives
-    up the last vCPU that it uses; at or below the low one it takes one back. One always stays.
-    """
-
-    together = False
-
-    def __init__(self, threads: Threads, vcpus: Sequence[SimVcpu]) -> None:
-        super().__init__(vcpus, spins=False)
-        self.vcpus = vcpus
-        self._threads, self._used, self._steal_s = threads, len(vcpus), 0.0
-        self._spread()
-
-    def step(self) -> None:
-        """Let the governor decide; the vCPUs' counters must be up to date."""
-        before_s, vcpus = self._steal_s, len(self.vcpus)
-        self._steal_s = sum(v.counters.wait_s for v in self.vcpus)
-        ratio = (self._steal_s - before_s) / (GOVERNOR_S * vcpus)
-        if ratio > self._threads.steal_high_ratio:
-            self._used = max(1, self._used - 1)
-        elif ratio <= self._threads.steal_low_ratio:
-            self._used = min(vcpus, self._used + 1)
-        self._spread()
-
-    def _spread(self) -> None:
-        for index, vcpu in enumerate(self.vcpus):
-            runs = index < min(self._used, self._threads.count)
-            vcpu.work.waits_until_s = None if runs else math.inf
 
 
 class Transfers:
@@ -274,10 +189,6 @@ def begin(guest: SimGuest) -> None:
         else:
             vcpu.work.program = program
             program.begin(vcpu, now_s)
-    shared: Program = Barriers(others, spins=whole.spins)
-    if isinstance(whole.shared, Lock):
-        shared = Locking(whole.shared, others)
-    elif isinstance(whole.shared, Threads):
-        shared = Spread(whole.shared, others)
+    barriers = Barriers(others, spins=whole.spins)
     for vcpu in others:
-        vcpu.work.program = shared
+        vcpu.work.program = barriers

@@ -1,8 +1,7 @@
 """Simulated time: advances from event to event and keeps every vCPU's share up to date.
 
 An event is a guest that starts or stops wanting pCPUs, a new phase, finished work, the end of a
-wait, a clock that changes, or a guest that decides whether to fold. Between two events all rates
-are constant, so results are exact.
+wait, or a clock that changes. Between two events all rates are constant, so results are exact.
 
 How fast a pCPU is depends on busy siblings and slow clocks as well. Siblings of a core run whenever
 they have work, regardless of each other, so a thread meets a busy sibling for the share of its time
@@ -16,8 +15,8 @@ from typing import Protocol
 
 from amp_nova.hardware.effective_speed import kept_ratio, slowing_siblings
 from amp_nova.model.topology import CoreType, Topology
-from amp_nova_lab.guest import Behaviour, GuestWork, Program, Rate, RunningShare, SimGuest, SimVcpu
-from amp_nova_lab.programs import GOVERNOR_S, Spread, begin
+from amp_nova_lab.guest import Behaviour, GuestWork, Rate, RunningShare, SimGuest, SimVcpu
+from amp_nova_lab.programs import begin
 from amp_nova_lab.scenarios.hosts import Clocks
 
 
@@ -100,10 +99,10 @@ class PCpuSpeeds:
         return 1.0 - idle
 
 
-TURN, REACHED, CLOCK, STEP = 0, 1, 2, 3
+TURN, REACHED, CLOCK = 0, 1, 2
 Clock = Mapping[int, float]
 """Ratios of core types, by position, to their calibrated clock."""
-What = Behaviour | SimVcpu | Spread | Clock
+What = Behaviour | SimVcpu | Clock
 
 
 class HostScheduler(Protocol):
@@ -148,7 +147,6 @@ class Timeline:
         self._stale.update(dict.fromkeys(guest.vcpus))
         for behaviour in guest.behaviours:
             self._expect_turn(behaviour)
-        self._expect_step(guest.vcpus[0].work.program)
 
     def stop(self, guest: SimGuest) -> None:
         """End a guest permanently."""
@@ -169,8 +167,6 @@ class Timeline:
                     self._turn(what)
                 elif isinstance(what, SimVcpu):
                     self._reached(what)
-                elif isinstance(what, Spread):
-                    self._step(what)
                 else:
                     self._clock(what)
             self._reschedule()
@@ -211,20 +207,6 @@ class Timeline:
         if (upcoming := behaviour.upcoming) is not None:
             at_s, order = behaviour.started_s + upcoming.at_s, behaviour.vcpus[0].order
             heapq.heappush(self._events, (at_s, TURN, order, behaviour.version, behaviour))
-
-    def _expect_step(self, program: Program | None) -> None:
-        if isinstance(program, Spread):
-            at_s, order = self.now_s + GOVERNOR_S, program.vcpus[0].order
-            heapq.heappush(self._events, (at_s, STEP, order, 0, program))
-
-    def _step(self, program: Spread) -> None:
-        if program.vcpus[0].guest.removed:
-            return
-        for vcpu in program.vcpus:
-            vcpu.accrue(self.now_s)
-            self._stale[vcpu] = None
-        program.step()
-        self._expect_step(program)
 
     def _reached(self, vcpu: SimVcpu) -> None:
         vcpu.accrue(self.now_s)
@@ -274,12 +256,10 @@ class Timeline:
             vcpu.guest.runnable += 1
             self.scheduler.wake(vcpu)
             vcpu.counters.runnable = True
-        # The kernel divides the weight and the limit of a guest among its runnable vCPUs.
+        # The kernel divides the weight of a guest among its runnable vCPUs.
         for guest in dict.fromkeys(v.guest for v in (*sleeping, *waking)):
             for vcpu in guest.vcpus:
                 if vcpu.counters.runnable:
-                    if guest.guest.limit_cores is not None:
-                        vcpu.set_limit()
                     self.scheduler.changed(vcpu)
 
     def _forecast(self, vcpu: SimVcpu) -> None:
@@ -297,6 +277,4 @@ class Timeline:
         left_ref_s = target_ref_s - work.progress_ref_s
         if speed > 0.0:
             at_s = self.now_s + max(0.0, left_ref_s) / speed
-            if work.stall_s:
-                at_s += work.stall_s / sum(r.cores for r in vcpu.counters.rates)
             heapq.heappush(self._events, (at_s, REACHED, vcpu.order, work.version, vcpu))

@@ -13,7 +13,6 @@ from amp_nova_lab.reproduce.experiment import (
     FITTED,
     IDENTITY,
     NOT_REPRODUCED,
-    OWN,
     REPRODUCED,
     SIGN_ONLY,
     Figure,
@@ -37,7 +36,7 @@ COLUMNS = (
     "If wrong",
     "Notes",
 )
-VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, IDENTITY, FITTED, OWN)
+VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, IDENTITY, FITTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ All papers together take about two minutes. A row is reproduced if it is within 
 prints, or off it by no more than a tenth of the published effect (single values: also by no more
 than half a percentage point, or 0.005). Every figure also runs with wrong policies in place of its
 own, or a wrong input if it is about no policy; "If wrong" is the worst outcome. A row that agrees
-even then is an identity. Identities, fitted rows and own extensions are no results. If the paper
+even then is an identity. Identities and fitted rows are no results. If the paper
 gives no number, the range is our reading of its words. The interval covers all seeds, and
 plausible values of inputs that the paper does not print.
 """

@@ -106,7 +106,7 @@ def percent(ratio: float) -> float:
 
 REPRODUCED, SIGN_ONLY, NOT_REPRODUCED = "reproduced", "sign only", "not reproduced"
 OUTCOMES = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED)
-IDENTITY, FITTED, OWN = "identity", "fitted", "own extension"
+IDENTITY, FITTED = "identity", "fitted"
 SEEDS = range(5)
 TOLERATED = 0.1
 """Share of the published effect by which ours may be off."""
@@ -163,8 +163,6 @@ identity = partial(Kind, IDENTITY)
 CANNOT_FAIL = identity("it agrees with every wrong policy or input too")
 fitted = partial(Kind, FITTED)
 """An input was chosen such that this row comes out."""
-own_extension = partial(Kind, OWN)
-"""Ours, not what the paper ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +210,12 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """One of the six verdicts.
+        """One of the five verdicts.
 
         An identity that does not hold is a difference, and so is a row that misses what was fitted.
         """
         kind = self._kind
-        if kind is not None and (self.agrees or kind.verdict == OWN):
-            return kind.verdict
-        return self.outcome
+        return kind.verdict if kind is not None and self.agrees else self.outcome
 
     @property
     def outcome(self) -> str:

@@ -25,7 +25,6 @@ from amp_nova_lab.reproduce.experiment import (
     at_most,
     exactly,
     guest,
-    own_extension,
     percent,
     run,
     scenario,
@@ -85,7 +84,6 @@ OWN_SPEEDUPS = "speedups of programs, by their class and within the printed rang
 OWN_PHASES = "speedups rise and fall by 25 % in phases of 15 to 30 s"
 OWN_SERIAL = "serial sections of 3 s between parallel ones of 5 s, on a small core"
 ASSUMED = (OWN_SPEEDUPS, OWN_PHASES)
-IMPROVED = own_extension("acfs and eqp with our deviations from the paper")
 WALL_CLOCK = (
     "phases follow the clock here, and a real program's its work; the virtual time of acfs is the "
     "slowdown only for the latter"
@@ -181,14 +179,13 @@ def _machine(mix: Mapping[str, int]) -> Machine:
 
 
 def _result(mix: str, policy: str, inputs: Programs, factor: float = 1.0) -> Result:
-    """``policy``: as printed, or ours with a ``*`` in front."""
     name = inputs.runs(policy)
     return _simulated(mix, name, replace(inputs, replaced="", wrong=""), _params(name, factor))
 
 
 def _params(policy: str, factor: float = 1.0) -> tuple[tuple[str, object], ...]:
     """The parameters of a policy, with an unfairness factor if it has one."""
-    factors = (("unfairness_factor", factor),) if policy.endswith("acfs") else ()
+    factors = (("unfairness_factor", factor),) if policy == "acfs" else ()
     return (*POLICIES.get(policy, {}).items(), *factors)
 
 
@@ -198,7 +195,7 @@ def _simulated(
 ) -> Result:
     programs = TABLE_1[mix]
     made = scenario(_machine(programs), _guests(programs, {}, inputs), SECONDS)
-    return run(made, policy.lstrip("*"), **dict(params))
+    return run(made, policy, **dict(params))
 
 
 def _change(
@@ -258,9 +255,6 @@ def _figure_1(inputs: Programs) -> Iterator[Row]:
         for rival, change in zip(RIVALS, changes, strict=True):
             what = f"acfs against {rival}: change of {name}"
             yield Row(what, side, change, "%", ASSUMED, SPREAD)
-        ours = _change(SINGLE, "*eqp", of, inputs, "*acfs")
-        what = f"acfs against eqp, both ours: change of {name}"
-        yield Row(what, side, ours, "%", ASSUMED, WALL_CLOCK, IMPROVED)
     yield _best(SINGLE, ASSUMED, inputs)
     for what, of in (("highest ASP", "asp"), ("greatest unfairness", "unfairness")):
         ours = _order(SINGLE, of, max, "hsp", inputs)

@@ -15,8 +15,6 @@ RATE_LEAST, RATE_MOST = 1e-3, 1e3
 Rate = Annotated[float, Meta(ge=RATE_LEAST, le=RATE_MOST)]
 CLOCK_HZ = 1e9
 """Calibrated clock of the reference core on a host whose clocks change."""
-MEMORY_BYTES_S = 10e9
-"""Rate at which a vCPU fills a cache, unless the scenario gives it."""
 STEP_MIN_S = 0.001
 """Minimum length of a phase and of the work between two barriers: each costs an event."""
 Step = Annotated[float, Meta(ge=STEP_MIN_S, le=GREATEST)]
@@ -47,7 +45,6 @@ class HostKeys(Keys, frozen=True, kw_only=True):
     core_types: Annotated[list[CoreTypeKeys], Meta(min_length=1)]
     reference: Text | None = None
     reference_ips: Positive | None = None
-    memory_bytes_s: Annotated[float, Meta(ge=1, le=GREATEST)] = MEMORY_BYTES_S
     kernel: Annotated[str, one_of("blind", "prefer_fast")] = "blind"
 
 
@@ -60,8 +57,6 @@ class Machine:
     """Properties of a host beside its topology."""
 
     clocks: Clocks = field(default_factory=dict)
-    memory_bytes_s: float = MEMORY_BYTES_S
-    """Rate at which a vCPU that moved fills the cache."""
     kernel: str = "blind"
     """Or ``prefer_fast``."""
     other_ratio: float = 0.0
@@ -85,7 +80,7 @@ def read(keys: HostKeys, at: Place) -> tuple[Topology, Machine]:
     if keys.reference is not None:
         _check_reference(keys.reference, at["reference"], types)
     clocks = {each.name: each.clock for each in keys.core_types if each.clock}
-    machine = Machine(clocks, keys.memory_bytes_s, keys.kernel)
+    machine = Machine(clocks, keys.kernel)
     return topology(types, caches, keys.reference), machine
 
 

@@ -22,7 +22,6 @@ from amp_nova_lab.scenarios import workload as workloads
 from amp_nova_lab.scenarios.document import (
     Keys,
     Place,
-    Positive,
     Text,
     decode,
     one_of,
@@ -52,7 +51,6 @@ class VmKeys(Keys, frozen=True):
     extra_specs: dict[str, str] = key(default_factory=dict)
     workload: WorkloadKeys = WorkloadKeys()
     start_on: Text | None = None
-    limit_cores: Positive | None = None
 
 
 AgentKeys = dict[str, str | list[str]]
@@ -81,14 +79,13 @@ class ScenarioKeys(FileKeys, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """One virtual machine of a scenario. ``limit_cores``: of all its vCPUs together."""
+    """One virtual machine of a scenario."""
 
     name: str
     booking: Booking
     workload: Workload
     specs: Mapping[str, str]
     start_on: str | None = None
-    limit_cores: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +167,4 @@ def _guest(vm: VmKeys, at: Place, topology: Topology) -> Guest:
     if vm.start_on not in (None, *types):
         raise at["start_on"].refused(f"a core type of the host: {', '.join(types)}")
     workload = workloads.read(vm.workload, at["workload"], topology, vm.vcpus)
-    return Guest(vm.name, booking, workload, vm.extra_specs, vm.start_on, vm.limit_cores)
+    return Guest(vm.name, booking, workload, vm.extra_specs, vm.start_on)

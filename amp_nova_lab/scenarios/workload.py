@@ -48,24 +48,6 @@ class Requests(Keys, frozen=True):
     service: Annotated[str, one_of("exponential", "fixed")] = "exponential"
 
 
-class Lock(Keys, frozen=True):
-    """A lock of a guest: each vCPU works without it, then with it, in turn."""
-
-    after_ref_s: NotNegative = key(name="after_s")
-    hold_ref_s: Step = key(name="hold_s")
-
-
-class Threads(Keys, frozen=True):
-    """Busy threads that a guest's scheduler spreads over the vCPUs that it uses.
-
-    It uses one less above ``steal_high_ratio``, and one more at or below ``steal_low_ratio``.
-    """
-
-    count: Annotated[int, Meta(ge=1, le=10_000)]
-    steal_high_ratio: Ratio = key(default=math.inf, name="steal_high")
-    steal_low_ratio: Ratio = key(default=0.02, name="steal_low")
-
-
 class PhaseKeys(Keys, frozen=True):
     """A phase; what it does not give is that of the workload."""
 
@@ -86,7 +68,6 @@ class VcpuKeys(Keys, frozen=True):
     phases: Annotated[list[PhaseKeys], Meta(min_length=1)] | None = None
     phases_follow: Annotated[str, one_of("work", "clock")] | None = None
     io: Io | None = None
-    working_set_bytes: Annotated[float, Meta(ge=0, le=BYTES_MOST)] | None = None
 
 
 class WorkloadKeys(VcpuKeys, frozen=True):
@@ -94,8 +75,6 @@ class WorkloadKeys(VcpuKeys, frozen=True):
 
     vcpus: list[VcpuKeys] | None = None
     requests: Requests | None = None
-    lock: Lock | None = None
-    threads: Threads | None = None
     barrier_wait: Annotated[str, one_of("sleep", "spin")] = "sleep"
 
 
@@ -132,9 +111,8 @@ class Workload:
     ``None`` if endless. ``barrier_ref_s``: the vCPUs wait for each other after this much work;
     several values apply in turn, again and again. ``ipc``: instructions per cycle by core type, if
     given. ``vcpus``: what vCPU 0, 1, ... does instead; the last one applies to all vCPUs after it.
-    ``io`` or ``requests`` decide when a vCPU wants a pCPU and how much it does then. ``shared``: a
-    lock, or threads that are spread over them. ``spins``: whether they wait busily at barriers.
-    ``working_set_bytes``: a vCPU loads them again after a move to another cache.
+    ``io`` or ``requests`` decide when a vCPU wants a pCPU and how much it does then. ``spins``:
+    whether they wait busily at barriers.
     """
 
     phases: tuple[Phase, ...]
@@ -144,9 +122,7 @@ class Workload:
     vcpus: "tuple[Workload, ...]" = ()
     io: Io | None = None
     requests: Requests | None = None
-    shared: Lock | Threads | None = None
     spins: bool = False
-    working_set_bytes: float = 0.0
 
     def different(self, vcpus: int) -> "tuple[Workload, ...]":
         """What the first of ``vcpus`` vCPUs do; any further ones do the same as the last."""
@@ -173,8 +149,7 @@ class Workload:
     @property
     def parallel(self) -> bool:
         """Whether vCPUs wait for each other."""
-        barriers = any(w.barrier_ref_s is not None for w in (self, *self.vcpus))
-        return barriers or isinstance(self.shared, Lock)
+        return any(w.barrier_ref_s is not None for w in (self, *self.vcpus))
 
 
 def usual(topology: Topology) -> Workload:
@@ -184,20 +159,8 @@ def usual(topology: Topology) -> Workload:
 
 def read(keys: WorkloadKeys, at: Place, topology: Topology, vcpus: int) -> Workload:
     """The workload of a VM with ``vcpus`` vCPUs."""
-    threads = keys.threads
-    if threads and keys.lock:
-        raise at.wrong(f"{at.path} gives threads and lock: remove one")
-    if threads and threads.steal_low_ratio >= threads.steal_high_ratio:
-        raise at["threads"].wrong(
-            f"{at.path}.threads has steal_low {threads.steal_low_ratio:g} and steal_high "
-            f"{threads.steal_high_ratio:g}: give a steal_low below steal_high"
-        )
-    whole = replace(
-        _read(keys, at, topology),
-        requests=keys.requests,
-        shared=threads or keys.lock,
-        spins=keys.barrier_wait == "spin",
-    )
+    spins = keys.barrier_wait == "spin"
+    whole = replace(_read(keys, at, topology), requests=keys.requests, spins=spins)
     if keys.vcpus is not None:
         own = at["vcpus"]
         if not 0 < len(keys.vcpus) <= vcpus:
@@ -213,19 +176,15 @@ def read(keys: WorkloadKeys, at: Place, topology: Topology, vcpus: int) -> Workl
 
 def _check(at: Place, one: Workload, whole: Workload) -> None:
     """Refuse a workload in which two keys decide when a vCPU wants a pCPU or what it waits for."""
-    if isinstance(whole.shared, Lock) and one.barrier_ref_s is not None:
-        raise at.wrong(f"{at.path} gives lock and barrier_s: remove one")
     keys = {
         "requests": whole.requests is not None,
-        "threads": isinstance(whole.shared, Threads),
         "io": one.io is not None,
         "work_refcore_s": one.work_ref_s is not None,
         "barrier_s": one.barrier_ref_s is not None,
-        "lock": isinstance(whole.shared, Lock),
         "utilization": any(p.utilization_ratio < 1.0 for p in one.phases),
     }
     names = [name for name, present in keys.items() if present]
-    if len(names) > 1 and names[0] in ("requests", "threads", "io"):
+    if len(names) > 1 and names[0] in ("requests", "io"):
         raise at.wrong(
             f"{at.path} gives {names[0]} and {names[1]}, but either of them decides when a vCPU "
             "wants a CPU: remove one"
@@ -263,7 +222,6 @@ def _read(keys: VcpuKeys, at: Place, topology: Topology) -> Workload:
         _barriers(keys.barrier_s, at["barrier_s"]),
         keys.ipc or {},
         io=keys.io,
-        working_set_bytes=keys.working_set_bytes or 0.0,
     )
 
 

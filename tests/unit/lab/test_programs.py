@@ -10,10 +10,9 @@ from amp_nova.profiling.io_overlap import IoUse, least_kept_ratio
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.programs import percentile
 from amp_nova_lab.run import run
-from amp_nova_lab.scenarios.hosts import Machine
-from amp_nova_lab.scenarios.workload import Io, Lock, Phase, Requests, Workload
+from amp_nova_lab.scenarios.workload import Io, Phase, Requests, Workload
 from amp_nova_lab.slots import run as slots
-from tests.unit.lab.builders import guest, place, scenario, topology
+from tests.unit.lab.builders import guest, scenario, topology
 
 BUSY = (Phase((1.0, 2.0)),)
 
@@ -55,20 +54,6 @@ def test_a_vcpu_that_is_done_holds_nobody_up():
     assert outcome(made, 10.0).completion_s == pytest.approx(4.0)
 
 
-def test_spinning_takes_the_time_of_the_holder():
-    """On one core the holder gets half of it, and the one that spins the other half."""
-    found = outcome(doing(2, shared=Lock(0.0, 0.1)), 300.0, slow=1)
-
-    assert found.speed == pytest.approx(0.5 / 2, rel=1e-3)
-
-
-def test_work_under_a_lock_ends():
-    """20 s of work each, half of it under the lock: they collide once, for 0.1 s."""
-    found = outcome(doing(2, shared=Lock(0.1, 0.1), work_ref_s=20.0), 100.0, slow=2)
-
-    assert found.completion_s == pytest.approx(20.1)
-
-
 @pytest.mark.parametrize(("spins", "busy_s"), [(False, 25.0), (True, 49.95)])
 def test_who_waits_at_a_barrier_sleeps_or_spins(spins, busy_s):
     """50 s of work on each of a fast and a slow core, in step: the fast one is done in half.
@@ -90,40 +75,6 @@ def test_spinning_slot_by_slot():
         return slots.run(made, load_policy("credit")).vms["vm"].progress_refcores
 
     assert progress(False) == pytest.approx(progress(True), rel=0.02)
-
-
-@pytest.mark.parametrize(("llc", "lost_s"), [([0, 1], 0.1), ([0, 0], 0.0)])
-def test_a_move_to_another_cache_costs_its_refill(llc, lost_s):
-    """1 GB at 10 GB/s, every second, on cores of one speed."""
-    made = doing(working_set_bytes=1e9)
-    host = SimHost(topology(fast=0, slow=2, llc=llc), (made,))
-    for second in range(100):
-        place(host, second % 2)
-        host.advance(second + 1.0)
-        if second == 0:
-            first = host.meters("vm")[0].progress_ref_s
-
-    moved_s = host.meters("vm")[0].progress_ref_s - first
-    assert moved_s == pytest.approx(99 * (1.0 - lost_s))
-    assert sum(host.meters("vm")[0].run_s) == pytest.approx(100.0)
-
-
-def test_a_refill_delays_the_end_of_work():
-    """Exactly by the time it takes at the share of the core that the vCPU has."""
-    made = doing(working_set_bytes=1e9, work_ref_s=5.0)
-    host = SimHost(
-        topology(fast=0, slow=2, llc=[0, 1]),
-        (made, guest("other")),
-        machine=Machine(memory_bytes_s=2e9),
-    )
-    host.advance(1.0)
-    here = host.observe().domains[0].vcpus[0].last_pcpu
-    place(host, 1 - here)
-    place(host, 1 - here, "other")
-    host.advance(100.0)
-
-    # 1 s alone, then 0.5 s of refill and 4 s of work on half of a core.
-    assert host.outcome("vm").completion_s == pytest.approx(1.0 + 2 * (0.5 + 4.0))
 
 
 @pytest.mark.parametrize("computing", [0.2e-9, 1e-9, 3e-9])

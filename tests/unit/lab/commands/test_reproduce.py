@@ -15,7 +15,7 @@ def test_the_table_counts_verdicts_and_explains_its_notes(amp_nova):
     counts, notes, left_out = after.split("\n\n")
     assert [row[0] for row in cells(rows)] == ["Paper", *["kumar2009"] * 9]
     assert counts == (
-        "0 reproduced, 3 sign only, 2 not reproduced, 4 identity, 0 fitted, 0 own extension; "
+        "0 reproduced, 3 sign only, 2 not reproduced, 4 identity, 0 fitted; "
         "0 reproduced over the whole interval"
     )
     assert notes.startswith("Notes\n  1  ")

@@ -14,7 +14,6 @@ from amp_nova_lab.reproduce.experiment import (
     exactly,
     fitted,
     identity,
-    own_extension,
 )
 
 
@@ -53,8 +52,6 @@ def test_verdicts(published, ours, unit, difference, verdict):
         (identity("by definition"), 1.2, "not reproduced"),
         (fitted("speedup of mcf"), 1.0, "fitted"),
         (fitted("speedup of mcf"), 1.2, "not reproduced"),
-        (own_extension("our controller"), 1.0, "own extension"),
-        (own_extension("our controller"), 1.2, "own extension"),
     ],
 )
 def test_rows_that_are_no_results(kind, ours, verdict):

@@ -1,13 +1,11 @@
 """Reading scenarios: an error names the file, line, value and remedy in one sentence."""
 
-import math
 import re
 
 import pytest
 
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova_lab.commands import inputs
-from amp_nova_lab.scenarios.workload import Threads
 
 HOST = """\
 duration_s: 10
@@ -181,8 +179,8 @@ FAULTS = {
     "a key twice": (ONE_VM + "vms: []\n", "line 9: vms is given twice"),
     "an unknown key": (ONE_VM + "polizy: none\n", "line 9: 'polizy' .* did you mean 'policy'"),
     "an unknown key of a workload": (
-        WORKLOAD + "{lokc: 1}\n",
-        "of .*workload: did you mean 'lock'",
+        WORKLOAD + "{requets: 1}\n",
+        "of .*workload: did you mean 'requests'",
     ),
     "a key that is a list": (ONE_VM + "? [a]\n: 1\n", "a key of the scenario is a list"),
     "no VMs": (HOST, "a scenario has no 'vms': add it"),
@@ -226,22 +224,6 @@ FAULTS = {
         "io: {cpu_s_per_byte: 1e-9, line_bytes_s: 1e9}}\n",
         "line 9: .* gives requests and io, but either of them decides .*: remove one",
     ),
-    "a lock and barriers": (
-        WORKLOAD + "{lock: {after_s: 1, hold_s: 1}, barrier_s: 1}\n",
-        "line 9: .* gives lock and barrier_s: remove one",
-    ),
-    "busy threads that sleep": (
-        WORKLOAD + "{threads: {count: 1}, utilization: 0.5}\n",
-        "gives threads and utilization, but either of them decides .*: remove one",
-    ),
-    "thresholds that meet": (
-        WORKLOAD + "{threads: {count: 1, steal_high: 0.02}}\n",
-        "has steal_low 0.02 and steal_high 0.02: give a steal_low below steal_high",
-    ),
-    "steal in percent": (
-        WORKLOAD + "{threads: {count: 1, steal_high: 5}}\n",
-        "steal_high is '5': give a number <= 1",
-    ),
     "tiny work before a barrier": (
         WORKLOAD + "{barrier_s: [1, 1e-9]}\n",
         "0, or a number of at least",
@@ -259,19 +241,6 @@ FAULTS = {
     "slowest is faster": (WORKLOAD + "{speedup: {fast: 2, slow: 2}}\n", "give 1 or leave it out"),
     "speed is one number": (WORKLOAD + "{speedup: 2}\n", "speedup is '2': give a mapping"),
 }
-
-
-def test_a_guest_that_folds_and_its_limit(tmp_path):
-    """Without ``steal_high`` a guest never folds; ``steal_low`` is the kernel's."""
-    folds = load(
-        tmp_path, WORKLOAD + "{threads: {count: 3, steal_high: 0.05}}\n    limit_cores: 1.5\n"
-    )
-    stays = load(tmp_path, WORKLOAD + "{threads: {count: 3}}\n")
-
-    assert folds.guests[0].workload.shared == Threads(3, 0.05, 0.02)
-    assert folds.guests[0].limit_cores == 1.5
-    assert stays.guests[0].workload.shared == Threads(3, math.inf, 0.02)
-    assert stays.guests[0].limit_cores is None
 
 
 @pytest.mark.parametrize("fault", FAULTS)
