@@ -135,7 +135,11 @@ class SimHost:
                 continue
             vcpu = guest.vcpus[change.key[1]]
             for step in change.steps:
-                self._write(vcpu, step)
+                if step.pcpus is not None:
+                    vcpu.pcpus = step.pcpus
+                else:
+                    bandwidth = vcpu.bandwidth = step.bandwidth
+                    vcpu.limit_cores = 1.0 if bandwidth is None else min(1.0, bandwidth.cores)
             self._notify(vcpu)
         for name, weight in changes.cpu_weights.items():
             if (guest := self._guests.get(name)) is not None:
@@ -160,13 +164,6 @@ class SimHost:
         """Write limits; nothing fails here."""
         changes = tuple(Change(key, (Step(bandwidth=b),)) for key, b in limits.items())
         return self.apply(Changes(changes)).failures
-
-    def _write(self, vcpu: SimVcpu, step: Step) -> None:
-        if step.pcpus is not None:
-            vcpu.pcpus = step.pcpus
-        else:
-            vcpu.bandwidth = step.bandwidth
-            vcpu.limit_cores = 1.0 if step.bandwidth is None else min(1.0, step.bandwidth.cores)
 
     def _notify(self, vcpu: SimVcpu) -> None:
         if vcpu.counters.runnable:

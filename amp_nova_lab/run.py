@@ -43,12 +43,6 @@ def moments(
         yield at_s, now
 
 
-def _tick_s(loop: Loop, scenario: Scenario) -> float | None:
-    """How often the fast loop samples; ``None`` if no vCPU books Ips."""
-    counts = any(v.ips is not None for g in scenario.guests for v in g.booking.vcpus)
-    return loop.fast.tick_s if counts else None
-
-
 def _settings(scenario: Scenario) -> LoopSettings:
     """The loop's settings for a scenario."""
     agent = scenario.agent
@@ -89,8 +83,10 @@ def run(scenario: Scenario, policy: Policy | None = None) -> Result:
     windows = {
         g.name: Windows(g.booking, scenario.topology) for g in scenario.guests if g.booking.booked
     }
+    counts = any(v.ips is not None for g in scenario.guests for v in g.booking.vcpus)
+    tick_s = loop.fast.tick_s if counts else None
     opened_s = 0.0
-    for at_s, due in moments(scenario.duration_s, settings, _tick_s(loop, scenario)):
+    for at_s, due in moments(scenario.duration_s, settings, tick_s):
         # Not before the first cycle: guests get their pCPUs as soon as time advances.
         if at_s > host.now_s:
             host.advance(at_s)

@@ -168,7 +168,8 @@ class Timeline:
                 elif isinstance(what, SimVcpu):
                     self._reached(what)
                 else:
-                    self._clock(what)
+                    self._speeds.clock |= what
+                    self._expect_clock()
             self._reschedule()
         self.now_s = until_s
 
@@ -188,10 +189,6 @@ class Timeline:
     def _expect_clock(self) -> None:
         if (upcoming := next(self._clock_changes, None)) is not None:
             heapq.heappush(self._events, (upcoming[0], CLOCK, 0, 0, upcoming[1]))
-
-    def _clock(self, ratios: Clock) -> None:
-        self._speeds.clock |= ratios
-        self._expect_clock()
 
     def _turn(self, behaviour: Behaviour) -> None:
         if behaviour.vcpus[0].guest.removed:

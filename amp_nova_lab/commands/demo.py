@@ -17,8 +17,8 @@ from amp_nova.agent.publish.web_server import WebServer, WebSettings
 from amp_nova.cmd.arguments import whole
 from amp_nova.cmd.command import Command, Screen, as_json
 from amp_nova_lab.commands.figure import empty, save
-from amp_nova_lab.commands.show import ACTS, TOPOLOGY, Show, VcpuRow
 from amp_nova_lab.report import rounded
+from amp_nova_lab.two_hosts import ACTS, TOPOLOGY, Show, VcpuRow
 
 ADDRESS = "127.0.0.1"
 WIDTH = 79

@@ -103,24 +103,20 @@ keys of a scenario and defines every number of the result.
             return _cloud(args, whole)
         scenario = inputs.read(whole)
         settings = pairs("--set", args.settings)
-        in_slots = _boolean("slots", settings.pop("slots", "false"))
+        in_slots = settings.pop("slots", "false").lower()
+        if in_slots not in ("true", "false"):
+            raise ScenarioInvalid(f"--set slots='{in_slots}' is not allowed: give true or false")
         scenario = override(scenario, settings)
         name = scenario.policy if args.policy is None else args.policy
         policy = plugins.read_policy(name, **settings)
         inputs.warn(self.log, scenario)
-        result = (slots if in_slots else simulation).run(scenario, policy)
+        result = (slots if in_slots == "true" else simulation).run(scenario, policy)
         vms = [{"name": name, **asdict(vm)} for name, vm in result.vms.items()]
         some = {head: key for head, key in COLUMNS_OF_SOME.items() if any(key in vm for vm in vms)}
         columns = COLUMNS | some
         rows = [[short(vm.get(key)) for key in columns.values()] for vm in vms]
         above, below = _around(result)
         return Answer(list(columns), rows, report.rounded(result), above, below)
-
-
-def _boolean(key: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ScenarioInvalid(f"--set {key}='{text}' is not allowed: give true or false")
-    return text.lower() == "true"
 
 
 def _around(result: Result) -> tuple[list[str], list[str]]:

@@ -10,9 +10,9 @@ from amp_nova.cmd.arguments import number, whole
 from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine
+from amp_nova_lab import cpu_use
 from amp_nova_lab.commands import figure
-from amp_nova_lab.recording import cpu_use
-from amp_nova_lab.recording.cpu_use import Row
+from amp_nova_lab.cpu_use import Row
 
 COLUMNS = {
     "Flavor": "flavor",

@@ -167,7 +167,10 @@ def read(keys: WorkloadKeys, at: Place, topology: Topology, vcpus: int) -> Workl
             raise own.wrong(
                 f"{own.path} has {len(keys.vcpus)} entries for {vcpus} vCPUs: give one to {vcpus}"
             )
-        each = (_read(_with(keys, one), own[n], topology) for n, one in enumerate(keys.vcpus))
+        each = []
+        for number, vcpu in enumerate(keys.vcpus):  # it gives only what differs
+            given = {k: v for k, v in structs.asdict(vcpu).items() if v is not None}
+            each.append(_read(structs.replace(keys, **given), own[number], topology))
         whole = replace(whole, vcpus=tuple(each))
     for one in whole.different(vcpus):
         _check(at, one, whole)
@@ -189,12 +192,6 @@ def _check(at: Place, one: Workload, whole: Workload) -> None:
             f"{at.path} gives {names[0]} and {names[1]}, but either of them decides when a vCPU "
             "wants a CPU: remove one"
         )
-
-
-def _with(usual: VcpuKeys, own: VcpuKeys) -> VcpuKeys:
-    """What a vCPU does that gives only what differs."""
-    values = {key: getattr(own, key) for key in VcpuKeys.__struct_fields__}
-    return structs.replace(usual, **{k: value for k, value in values.items() if value is not None})
 
 
 def _read(keys: VcpuKeys, at: Place, topology: Topology) -> Workload:

@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova_lab.commands.show import Show
+from amp_nova_lab.two_hosts import Show
 from tests.support.monitoring import PROMETHEUS, ROOT, program, rules, unknown
 
 RUNBOOKS = ROOT / "doc/source/admin/runbooks"

@@ -83,7 +83,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     # It is part of "openstack amp", which works where there is no agent.
     "cmd/command.py": (EXCEPTIONS, "amp_nova.cmd.arguments", "cliff", "yaml"),
     "cmd/arguments.py": (EXCEPTIONS, "amp_nova.flavor"),
-    f"{LAB}/recording/cpu_use.py": (EXCEPTIONS, CLIENT),
+    f"{LAB}/cpu_use.py": (EXCEPTIONS, CLIENT),
     LAB: (*SHARED, LAB, *(f"amp_nova.{part}" for part in LOOP), "yaml"),
     f"{LAB}/policies": (*DECISIONS, EXCEPTIONS, f"{LAB}.policies"),
     f"{LAB}/commands": ("amp_nova", LAB, "matplotlib", "oslo_config", VALUES),

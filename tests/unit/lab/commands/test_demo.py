@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from amp_nova_lab.commands.show import Verdict
+from amp_nova_lab.two_hosts import Verdict
 from tests.unit.lab.commands.refusals import refused
 
 PROGRAM = "import sys; from amp_nova.cmd.cli import main; sys.exit(main())"
@@ -19,7 +19,7 @@ def test_the_verdict(amp_nova, monkeypatch):
     assert "within 0.3 %" in str(Verdict(0.0021, 2.0, 0.5, 4.0, 2))
 
     missed = Verdict(0.042, 2.0, 0.5, 4.0, 2)
-    monkeypatch.setattr("amp_nova_lab.commands.show.Show.verdict", lambda self: missed)
+    monkeypatch.setattr("amp_nova_lab.two_hosts.Show.verdict", lambda self: missed)
     status, out, _ = amp_nova("demo", "--fast")
     assert (status, "one was missed by 4.2 %" in out) == (1, True)
 

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 import yaml
 
-from amp_nova_lab.recording import cpu_use
+from amp_nova_lab import cpu_use
 from tests.support.monitoring import program
 from tests.support.programs import until
 from tests.support.tenant import reply, served

@@ -7,7 +7,7 @@ import json
 import netrc
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -139,7 +139,11 @@ def summaries(
         keys, expressions = [key for key in vcpus if key not in results], []
         size = max(1, MEANS_MAX // prometheus.points * len(vcpus) // sum(vcpus.values()))
         for batch in (keys[n : n + size] for n in range(0, len(keys), size)):
-            hosts, domains = (_any_of(values) for values in zip(*batch, strict=True))
+            # Quoted regular expressions, each of which matches one of these values exactly.
+            hosts, domains = (
+                json.dumps("|".join(map(re.escape, sorted(set(values)))), ensure_ascii=False)
+                for values in zip(*batch, strict=True)
+            )
             these = f"{{instance=~{hosts},domain=~{domains}}}"
             use = f"{by} (rate({counter}{these}{step}))"
             if counter == DOMAIN_TIME:
@@ -148,8 +152,3 @@ def summaries(
         with ThreadPoolExecutor(QUERIES_AT_ONCE) as pool:
             list(pool.map(run, expressions))
     return results
-
-
-def _any_of(values: Iterable[str]) -> str:
-    """A quoted regular expression that matches one of these values exactly."""
-    return json.dumps("|".join(map(re.escape, sorted(set(values)))), ensure_ascii=False)

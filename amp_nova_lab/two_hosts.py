@@ -172,7 +172,8 @@ class Verdict:
     @property
     def error_percent(self) -> float:
         """``error_ratio`` in percent, rounded up to a tenth."""
-        return _up(self.error_ratio * 100)
+        # Rounded up, so that the claim is never better than the measurement.
+        return max(0.1, math.ceil(self.error_ratio * 1000 - 1e-6) / 10)
 
     def __str__(self) -> str:
         without = (
@@ -188,11 +189,6 @@ class Verdict:
             f"With amp-nova every booking was delivered within {self.error_percent:g} % "
             f"on fast and slow cores, through {self.moves} moves between them; {without}"
         )
-
-
-def _up(value: float) -> float:
-    """Rounded up to a tenth, so that the claim is never better than the measurement."""
-    return max(0.1, math.ceil(value * 10 - 1e-6) / 10)
 
 
 class Show:
