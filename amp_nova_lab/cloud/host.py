@@ -128,13 +128,10 @@ class CloudHost:
         self.unplaced = len(demands) - len(placed)
         for resource, instance in self._instances.items():
             if instance.booked:
-                vcpus = tuple(
-                    _at(v, placed.get((resource, v.index)), topology) for v in instance.vcpus
-                )
-                self._instances[resource] = structs.replace(instance, vcpus=vcpus)
-
-
-def _at(vcpu: ReportedVcpu, pcpu: int | None, topology: Topology) -> ReportedVcpu:
-    """The same vCPU, packed on ``pcpu``."""
-    core_type = None if pcpu is None else topology.type_of(pcpu)
-    return structs.replace(vcpu, core_type=None if core_type is None else core_type.name, pcpu=pcpu)
+                vcpus = []
+                for vcpu in instance.vcpus:
+                    pcpu = placed.get((resource, vcpu.index))
+                    core_type = None if pcpu is None else topology.type_of(pcpu)
+                    name = None if core_type is None else core_type.name
+                    vcpus.append(structs.replace(vcpu, core_type=name, pcpu=pcpu))
+                self._instances[resource] = structs.replace(instance, vcpus=tuple(vcpus))

@@ -33,7 +33,7 @@ COLUMNS = (
     "Interval",
     "Difference",
     "Verdict",
-    "If wrong",
+    "If Wrong",
     "Notes",
 )
 VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, IDENTITY, FITTED)
@@ -59,7 +59,7 @@ class Reproduce(Report):
 All papers together take about two minutes. A row is reproduced if it is within what the paper
 prints, or off it by no more than a tenth of the published effect (single values: also by no more
 than half a percentage point, or 0.005). Every figure also runs with wrong policies in place of its
-own, or a wrong input if it is about no policy; "If wrong" is the worst outcome. A row that agrees
+own, or a wrong input if it is about no policy; "If Wrong" is the worst outcome. A row that agrees
 even then is an identity. Identities and fitted rows are no results. If the paper
 gives no number, the range is our reading of its words. The interval covers all seeds, and
 plausible values of inputs that the paper does not print.

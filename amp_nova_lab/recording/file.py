@@ -250,7 +250,11 @@ class _Instances:
         pairs = list(zip(instance.vcpus, gains, strict=True))
         run_s = sum(sum(v.run_s) for v in instance.vcpus)
         unseen = sum(v.elsewhere_s for v in instance.vcpus) > UNSEEN_RATIO * max(run_s, 1e-9)
-        speeds = [self._speed(v, g) / lasted_s for v, g in pairs]
+        # Work, in seconds on the slowest core type, over the time that passed.
+        speeds = [
+            sum(s * g.on(self.types, at) for at, s in enumerate(v.full_speed_s)) / lasted_s
+            for v, g in pairs
+        ]
         delivered = instance.windows.result() if instance.windows else Delivered()
         return {
             "instance": instance.domain.resource,
@@ -274,10 +278,6 @@ class _Instances:
                 for v, g in pairs
             ],
         }
-
-    def _speed(self, vcpu: VcpuRecording, gain: Gain) -> float:
-        """Its work, in seconds on the slowest core type."""
-        return sum(s * gain.on(self.types, at) for at, s in enumerate(vcpu.full_speed_s))
 
     def _slowdown(
         self, instance: RecordedInstance, pairs: Sequence[tuple[VcpuRecording, Gain]]

@@ -346,9 +346,9 @@ def predict(
     all_ = [_numbers(result), *(_numbers(simulation.run(other, policy)) for other in repeats)]
     distribution = {k: sorted(v for run in all_ if (v := run[k]) is not None) for k in all_[0]}
     by = {k: 0.0 if model is None else (model.get(k) or 0.0) + KEPT_RATIO for k in distribution}
-    return result, distribution, {k: _interval(v, by[k]) for k, v in distribution.items()}
-
-
-def _interval(values: Sequence[float], by: float) -> tuple[float, float] | None:
-    """The range of these values, widened by the error of the model."""
-    return (values[0] * (1.0 - min(by, 1.0)), values[-1] * (1.0 + by)) if values else None
+    # The range of these values, widened by the error of the model.
+    intervals = {
+        k: (values[0] * (1.0 - min(by[k], 1.0)), values[-1] * (1.0 + by[k])) if values else None
+        for k, values in distribution.items()
+    }
+    return result, distribution, intervals

@@ -18,6 +18,7 @@ def test_the_table_counts_verdicts_and_explains_its_notes(amp_nova):
         "0 reproduced, 3 sign only, 2 not reproduced, 4 identity, 0 fitted; "
         "0 reproduced over the whole interval"
     )
+    assert {row[-2] for row in cells(rows) if row[-3] == "identity"} == {"reproduced"}
     assert notes.startswith("Notes\n  1  ")
     assert left_out.startswith("Left out\n  kumar2009: ")
 
