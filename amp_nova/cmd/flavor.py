@@ -152,10 +152,10 @@ class Probe(Command):
         probe.add_arguments(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Measure and print the report; 1 if the promise was not kept."""
+        """Measure and print the report; 1 if the promise was not kept, 2 if that is not known."""
         try:
             text, kept = probe.run(parsed_args)
         except ValueError as exc:
             raise ConfigInvalid(exc) from None
         print(text, file=self.app.stdout)
-        return 0 if kept else 1
+        return probe.STATUS[kept]

@@ -170,6 +170,7 @@ def test_the_probe_says_what_the_kernel_knows(name, capsys):
             assert 0.98 * own.cores - switch_cores <= vcpu["limit_cores"] <= 1.02 * own.cores
             assert vcpu["period_s"] == pytest.approx(own.period_ms / 1000, rel=0.05)
             assert any("of the server itself limits the probe" in note for note in found["notes"])
-        assert found["scs_kept"] == (truth >= 0.2)
+        # The neighbours are processes of this machine, too, so there is no verdict on all.
+        assert vcpu["scs_kept"] == (truth >= 0.2)
 
     measured(agrees)

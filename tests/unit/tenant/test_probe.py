@@ -95,6 +95,9 @@ LIMITED = {
 }
 
 
+OWN = {"other_processes_ratio": 0.34}
+
+
 def document(*found, reference=None):
     """The report of vCPUs."""
     rest = {"steal_ratio": 0.0, "other_processes_ratio": 0.0}
@@ -170,6 +173,26 @@ def test_one_second_without_a_fifth_of_a_core_breaks_the_promise():
         assert document(LIMITED | {"cores_by_second": [0.3] * 44 + [least]})["scs_kept"] is kept
 
 
+def test_the_servers_own_load_is_not_held_against_the_host():
+    """A third of a vCPU went to its own processes: no contention, and no verdict."""
+    lost = {"capacity_cores": 0.66, "lost_to_contention_ratio": 0.34, "lost_to_limit_ratio": 0.0}
+    found = LIMITED | lost | {"limit_cores": None, "cores_by_second": [0.1] * 45}
+
+    judged = probe.report([{**found, "vcpu": 0, "steal_ratio": 0.001, **OWN}], 60, None)
+    text = probe.as_text(judged)
+
+    assert (judged["scs_kept"], probe.STATUS[judged["scs_kept"]]) == (None, 2)
+    assert "The server lost time to nothing." in text
+    assert "no verdict, because of its own processes" in text
+    assert "other processes of the server itself used 34% of vCPU 0: stop them, and run" in text
+    assert text.splitlines()[4].split()[-4:] == ["0.0%", "0.0%", "34.0%", "0.1%"]
+
+
+def test_steal_that_the_host_does_not_report_is_unknown():
+    """It is 0 then, whatever is lost."""
+    assert probe.as_text(document(LIMITED)).splitlines()[4].split()[-1] == "-"
+
+
 def test_speed_is_relative_to_the_reference():
     """And so is the promised share of a core."""
     reference = {"rounds_per_running_s": 1000.0, "processor": "fast", "system": "Linux 6"}
@@ -179,7 +202,7 @@ def test_speed_is_relative_to_the_reference():
     assert alone["scs_kept"]
     assert not beside["scs_kept"]
     row = " ".join(probe.as_text(beside).splitlines()[4].split())
-    assert row == "0 0.300 0.300 28 ms 0.300 20.0 ms 70.0% 0.0% 0.0% 0.50"
+    assert row == "0 0.300 0.300 28 ms 0.300 20.0 ms 70.0% 0.0% 0.0% - 0.50"
     assert "1 is fast, Linux 6." in probe.as_text(beside)
 
 
