@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mutations import MUTANTS, ROOT, Mutant, made
+from tests.mutations import MUTANTS, ROOT, made
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.what)
@@ -13,9 +13,3 @@ def test_a_mutant_has_one_place_and_tests(mutant):
     path = ROOT / "tests/unit" / file
     assert path.exists()
     assert not name or f"def {name}(" in path.read_text()
-
-
-def test_a_mutant_without_a_place_is_an_error():
-    """Otherwise it would die without having lived."""
-    with pytest.raises(ValueError, match="has 2 times 'a'"):
-        made(Mutant("", "x.py", "a", "b", ""), "a + a")
