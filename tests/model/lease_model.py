@@ -35,22 +35,6 @@ Write = tuple[str, str]
 """``("pcpus", F)`` or ``("limit", F)``."""
 
 
-@dataclass(frozen=True)
-class Protocol:
-    """What is done against writes that come too late."""
-
-    check: bool = True
-    """The agent checks its lease, time and file, right before a write."""
-    adopt: bool = True
-    """A lost lease is only replaced under the lock, before the agent reads what is in force."""
-    repair: bool = True
-    """The guard repairs for as long as the lease is expired, and not only once."""
-    keep: bool = True
-    """The guard removes no records: it may have read the one before the last."""
-    ask: bool = True
-    """The guard reads the lease and pauses right before a write, and once more after the last."""
-
-
 class Agent(Struct, frozen=True, cache_hash=True):
     """``at``: the next step; ``plan``: the writes to come; ``of``: the incarnation they are for.
 
@@ -77,9 +61,6 @@ class Guard(Struct, frozen=True, cache_hash=True):
     home: str = S
     plan: tuple[Write, ...] = ()
     wrote: bool = False
-    acted: bool = False
-    """Whether it has acted in this expiry, if once is enough, and where the vCPU was then."""
-    place: str = ""
 
 
 class State(Struct, frozen=True, cache_hash=True):
@@ -147,7 +128,7 @@ def written(state: State, of: int, write: Write) -> State:
 
 def given(state: State) -> State:
     """The file at the path of the lease says that it is valid."""
-    return replace(state, valid=True, late=0, guard=replace(state.guard, acted=False))
+    return replace(state, valid=True, late=0)
 
 
 def lost(state: State) -> State:
@@ -163,18 +144,18 @@ def by_agent(state: State, write: Write) -> State:
     return replace(written(state, of, write), late=late, touched=touched)
 
 
-def agent_cycle(s: State, p: Protocol) -> Iterator[Step]:
+def agent_cycle(s: State) -> Iterator[Step]:
     """The agent between its writes: ``before``, ``cycle`` and ``after`` of the real one."""
     a, has = s.agent, s.mine and s.valid
     if a.at == "take":
-        if a.home and not (s.lock or s.paused) and (has or not p.check):
+        if a.home and not (s.lock or s.paused) and has:
             new = a.of == s.domain != s.record[0]
             record = (a.of, a.kept) if new else s.record
             locked = agent_at(s, "tick", lock="agent", record=record)
             yield "agent: the fast loop locks and checks", locked
-        if has or (not p.adopt and s.mine):
+        if has:
             yield "agent: begins a cycle", agent_at(s, "observe")
-        elif not p.adopt or not s.lock:  # one step: it has the lock, and the guard does not
+        elif not s.lock:  # one step: it has the lock, and the guard does not
             yield "agent: takes a lease", agent_at(given(s), "observe", mine=True)
     elif a.at == "observe":
         home = s.home if s.domain != GONE and not s.paused else ""
@@ -188,15 +169,15 @@ def agent_cycle(s: State, p: Protocol) -> Iterator[Step]:
         at = "check" if s.lock == "agent" else "renew"
         yield "agent: records", agent_at(s, at, record=(a.of, a.home))
     elif a.at == "renew":
-        at = "put" if has or not p.adopt else "take"
+        at = "put" if has else "take"
         yield "agent: is about to renew its lease", agent_at(s, at)
     elif a.at == "put":
         # If it has ended just now, the guard may have acted.
-        mine = s.mine and (s.valid or not p.adopt)
+        mine = s.mine and s.valid
         yield "agent: renews its lease", agent_at(given(s) if s.mine else s, "take", mine=mine)
 
 
-def agent_writes(s: State, p: Protocol) -> Iterator[Step]:
+def agent_writes(s: State) -> Iterator[Step]:
     """The agent's ``apply``, and a ``throttle`` of its fast loop."""
     a = s.agent
     if a.at == "lock" and not s.lock:
@@ -211,7 +192,7 @@ def agent_writes(s: State, p: Protocol) -> Iterator[Step]:
         todo = replace(s, agent=replace(a, plan=a.plan[1:]))
         yield "agent: finds the limit in force", todo
     elif a.at == "check":
-        fenced = p.check and not (s.mine and s.valid)
+        fenced = not (s.mine and s.valid)
         yield "agent: checks its lease", agent_at(s, "write" if a.plan and not fenced else "unlock")
     elif a.at == "write":
         todo = replace(s, agent=replace(a, plan=a.plan[1:]))
@@ -229,7 +210,7 @@ def agent_at(state: State, at: str, **fields: object) -> State:
     return replace(state, agent=replace(state.agent, at=at), **fields)
 
 
-def guard_polls(s: State, p: Protocol) -> Iterator[Step]:
+def guard_polls(s: State) -> Iterator[Step]:
     """The guard's poll; it goes on without the lock if an agent keeps it."""
     g = s.guard
     if g.at == "poll" and not s.valid:
@@ -241,30 +222,28 @@ def guard_polls(s: State, p: Protocol) -> Iterator[Step]:
     elif g.at == "alive" and g.of == s.domain != GONE:
         yield "guard: finds the domain alive", guard_at(s, "may")
     elif g.at == "alive":
-        removed = s if p.keep or g.of == GONE else replace(s, record=(GONE, S))
-        yield "guard: finds it gone", guard_ends(removed)
+        yield "guard: finds it gone", guard_ends(s)
 
 
-def guard_restores(s: State, p: Protocol) -> Iterator[Step]:
+def guard_restores(s: State) -> Iterator[Step]:
     """What the guard does with the domain of a record."""
     g = s.guard
     if g.at == "may":
-        if s.valid or s.paused or (g.acted and s.pcpus == g.place):
+        if s.valid or s.paused:
             yield "guard: leaves it alone", guard_ends(s)
         else:
             yield "guard: reads lease and pauses", guard_at(s, "read")
     elif g.at == "read":
         if todo := safe(s.pcpus, s.limit, g.home) if g.of == s.domain else ():
-            at = "ask" if p.ask else "write"
-            yield "guard: reads what is in force", guard_at(s, at, plan=todo, wrote=p.ask)
+            yield "guard: reads what is in force", guard_at(s, "ask", plan=todo, wrote=True)
         else:
-            yield "guard: finds it safe", guard_acted(s, p)
+            yield "guard: finds it safe", guard_acted(s)
     elif g.at == "ask":
         may = not (s.valid or s.paused)
-        yield "guard: asks whether it may", guard_at(s, "write") if may else guard_acted(s, p)
+        yield "guard: asks whether it may", guard_at(s, "write") if may else guard_acted(s)
     elif g.at == "write":
         after, left = written(s, g.of, g.plan[0]), g.plan[1:]
-        at = "read" if not left else "ask" if p.ask else "write"
+        at = "ask" if left else "read"
         yield f"guard: writes {g.plan[0]}", guard_at(after, at, plan=left)
     elif g.at == "pauses":
         undone = written(written(s, g.of, ("pcpus", BOTH)), g.of, ("limit", FREE))
@@ -272,12 +251,9 @@ def guard_restores(s: State, p: Protocol) -> Iterator[Step]:
         yield "guard: reads pauses again", guard_ends(undone if released else s)
 
 
-def guard_acted(state: State, p: Protocol) -> State:
+def guard_acted(state: State) -> State:
     """A state in which the guard has nothing more to write."""
-    if state.guard.wrote:
-        return guard_at(state, "pauses", plan=())
-    once = {} if p.repair else {"acted": True, "place": state.pcpus}
-    return guard_ends(state, **once)
+    return guard_at(state, "pauses", plan=()) if state.guard.wrote else guard_ends(state)
 
 
 def guard_at(state: State, at: str, **fields: object) -> State:
@@ -285,10 +261,10 @@ def guard_at(state: State, at: str, **fields: object) -> State:
     return replace(state, guard=replace(state.guard, at=at, **fields))
 
 
-def guard_ends(state: State, **fields: object) -> State:
+def guard_ends(state: State) -> State:
     """A state in which the guard waits for its next poll."""
     free = replace(state, lock="" if state.lock == "guard" else state.lock)
-    return guard_at(free, "poll", of=GONE, home=S, plan=(), wrote=False, **fields)
+    return guard_at(free, "poll", of=GONE, home=S, plan=(), wrote=False)
 
 
 def release(s: State) -> Iterator[Step]:
@@ -307,14 +283,14 @@ def release(s: State) -> Iterator[Step]:
         yield "release: ends", replace(ended, record=(GONE, S) if dead else s.record)
 
 
-def alone(s: State, p: Protocol) -> Iterator[Step]:
+def alone(s: State) -> Iterator[Step]:
     """What happens without anything from outside; a lease that nobody renews ends."""
     if not s.agent.stopped:
-        yield from agent_cycle(s, p)
-        yield from agent_writes(s, p)
+        yield from agent_cycle(s)
+        yield from agent_writes(s)
     if not s.guard.stopped:
-        yield from guard_polls(s, p)
-        yield from guard_restores(s, p)
+        yield from guard_polls(s)
+        yield from guard_restores(s)
     yield from release(s)
     if s.valid and (s.agent.stopped or s.agent.at == "dead"):
         yield "the lease expires", lost(s)
@@ -404,10 +380,8 @@ class Explored:
         return lines[::-1]
 
 
-def explore(
-    p: Protocol, happens: frozenset[str] = EVERYTHING, most: int = 3, until: str = ""
-) -> Explored:
-    """Breadth-first over every interleaving, or ``until`` this promise is broken."""
+def explore(happens: frozenset[str], most: int) -> Explored:
+    """Breadth-first over every interleaving."""
     first = State()
     found = Explored({first: None}, {})
     back: dict[State, list[State]] = {}
@@ -415,7 +389,7 @@ def explore(
     queue = deque([first])
     while queue:
         s = queue.popleft()
-        inside = list(alone(s, p))
+        inside = list(alone(s))
         for _, after in inside:
             back.setdefault(after, []).append(s)
         for name, after in [*inside, *environment(s, happens, most)]:
@@ -424,8 +398,6 @@ def explore(
                 queue.append(after)
             if fault := broken(s, name, after):
                 found.faults.setdefault(fault, after)
-                if fault == until:
-                    return found
     stays = closed(set(found.came), back)
     reaches = backwards(stays, back)
     for s in found.came:  # in the order in which they were found

@@ -35,7 +35,6 @@ from amp_nova.host.writer import CgroupBackend, WriteConditions, Writer
 from amp_nova.kernel.cgroups import VcpuGroup
 from amp_nova.model.allocation import Change, Changes, Outcome
 from tests.model import lease_model as model
-from tests.model.test_lease_model import NEEDED
 from tests.support.fakehost import FakeFiles, FakeLibvirt, resource, topology
 
 NAME = "instance-00000001"
@@ -305,7 +304,7 @@ class Replay:
 @pytest.fixture
 def replay(tmp_path, monkeypatch, clock):
     """Takes steps of the model on a new host, each with the states before and after it."""
-    numbers = iter(range(WALKS + len(NEEDED)))
+    numbers = iter(range(WALKS))
 
     def taken(steps):
         names, root = [], tmp_path / str(next(numbers))
@@ -325,7 +324,7 @@ def walk(rng, seen):
     """A walk through the model that goes where walks have been the least."""
     s, happens = model.State(), model.EVERYTHING - {"release"}
     for _ in range(STEPS):
-        ways = list(model.alone(s, model.Protocol()))
+        ways = list(model.alone(s))
         if not ways or rng.random() < EVENTS_SHARE:
             ways = list(model.environment(s, happens, MANY))
         if s.limit == s.agent.home:  # then the fast loop writes nothing
@@ -345,24 +344,3 @@ def test_the_real_programs_do_what_the_model_does(replay):
 
     print(f"{sum(seen.values())} steps, {len(seen)} with other places of the programs")
     assert len(seen) > 500
-
-
-def led(part, happens, fault):
-    """The shortest way to the fault that a part of the protocol prevents, taken with that part."""
-    without = model.explore(model.Protocol(**{part: False}), happens, until=fault)
-    s, names = model.State(), without.trace(without.faults[fault])[:-1]
-    while names:
-        ways = dict([*model.alone(s, model.Protocol()), *model.environment(s, happens, MANY)])
-        who = names[0].partition(": ")[0]
-        name = names[0] if names[0] in ways else next((w for w in ways if w.startswith(who)), None)
-        if name is None:
-            return
-        names = names[1:] if name == names[0] else names
-        yield name, s, ways[name]
-        s = ways[name]
-
-
-@pytest.mark.parametrize(("part", "happens", "fault"), [n for n in NEEDED if n[0] != "ask"])
-def test_the_real_programs_do_so_where_the_protocol_matters(replay, part, happens, fault):
-    """Above all: the guard removes no record, as it may be that of another incarnation."""
-    replay(led(part, happens, fault))
