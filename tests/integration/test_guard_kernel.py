@@ -75,9 +75,14 @@ def guard(tmp_path, stands):
 
 
 @pytest.mark.parametrize(
-    "left", [(-1, 100_000), (5_000, 20_000), (10_000, 20_000), (7_000, 50_000)]
+    ("left", "place"),
+    [
+        ((-1, 100_000), {0, 1}),
+        ((5_000, 20_000), {1}),
+        ((10_000, 20_000), {0}),
+        ((7_000, 50_000), {0}),
+    ],
 )
-@pytest.mark.parametrize("place", [{0}, {1}, {0, 1}])
 @pytest.mark.fault("agent killed, whatever it left", "the safe state follows")
 def test_whatever_a_killed_agent_left_the_safe_state_follows(stands, guard, left, place):
     """Limit by core type, also after a move; weight; the end with the domains."""

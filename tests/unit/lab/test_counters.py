@@ -30,30 +30,6 @@ def test_instructions_follow_the_speed_of_the_work():
     assert ran(FAST, speed=1.5).instructions == 3_000_000_000
 
 
-@pytest.mark.parametrize("coefficient", [1.25, 2.0, 2.375, 4.7])
-@pytest.mark.parametrize("gain", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_cycles_are_those_of_two_clocks(coefficient, gain):
-    """For any work, cycles per second are in the ratio of the clocks."""
-    speed = 1.0 + gain * (coefficient - 1.0)
-
-    slow, fast = (ran(on, speed=speed, coefficient=coefficient) for on in (SLOW, FAST))
-
-    assert fast.cycles / slow.cycles == pytest.approx(coefficient, rel=1e-6)
-
-
-def test_memory_shows_in_ipc_and_in_cache_misses():
-    """The less a fast core helps, the lower the IPC and the more misses per instruction."""
-    seen = [ran(SLOW, speed=s) for s in (1.0, 1.1, 1.5, 1.9, 2.0)]
-
-    ipc = [c.instructions / c.cycles for c in seen]
-    misses = [c.cache_misses / c.instructions for c in seen]
-
-    assert ipc == sorted(ipc)
-    assert misses == sorted(misses, reverse=True)
-    assert ipc[-1] == pytest.approx(2.0)
-    assert misses[-1] == 0.0
-
-
 def test_counters_show_the_ipc_of_the_scenario():
     """It overrides the model's."""
     found = rates(topology(), (1.0, 2.0), {"fast": 1.6, "slow": 0.8})
@@ -82,15 +58,6 @@ def test_noise_affects_cycles_and_misses_and_depends_on_the_seed():
     assert seen[0] == seen[1]
     assert seen[0].cycles != seen[2].cycles
     assert seen[0].instructions == seen[2].instructions
-
-
-def test_a_host_without_counters():
-    """There are no counts and no samples."""
-    host = SimHost(topology(), [guest()], counting=Counting(works=False))
-    host.advance(1.0)
-
-    assert counts(host) is None
-    assert host.sample([("vm", 0)]) == {}
 
 
 def test_the_fast_loop_samples_and_throttles():
