@@ -235,7 +235,7 @@ MUTANTS = (
         "prometheus.py",
         "build_opener(_NoRedirects)",
         "build_opener()",
-        "tenant/test_prometheus.py",
+        "test_prometheus.py",
     ),
     Mutant(
         "decisions of any size",

@@ -7,16 +7,13 @@ from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.state.policy_runner import PolicySettings
-from amp_nova.cmd.command import as_json
 from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.cpu_weight import BEST_EFFORT, BOOKED, FLOOR_CORES
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
-from amp_nova_lab import report
 from amp_nova_lab.cores import share, throttled
 from amp_nova_lab.host import SimHost
-from amp_nova_lab.run import run
 from amp_nova_lab.scenarios.scenario import Guest, Scenario
 from amp_nova_lab.scenarios.workload import Phase, Workload
 from tests.properties.examples import examples
@@ -165,10 +162,3 @@ def test_no_pcpu_idles_while_a_vcpu_waits(made):
     run_s = sum(sum(m.run_s) for g in always for m in host.meters(g.name))
 
     assert math.isclose(run_s, 3.0 * min(vcpus, len(made.topology.pcpus)), abs_tol=1e-6)
-
-
-@given(scenarios(least=1))
-@settings(max_examples=examples(10))
-def test_a_run_can_be_repeated(made):
-    """Equal scenarios give equal bytes."""
-    assert as_json(report.rounded(run(made))) == as_json(report.rounded(run(made)))

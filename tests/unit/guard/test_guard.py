@@ -430,7 +430,7 @@ def test_it_waits_for_the_records_of_the_agent_that_started_it(tmp_path):
     command = [sys.executable, "-m", "amp_nova.guard", "--state-path", tmp_path, "--agent"]
     with subprocess.Popen([*command, str(os.getpid())]) as of_mine:
         with pytest.raises(subprocess.TimeoutExpired):
-            of_mine.wait(2.5)
+            of_mine.wait(1.5)
         of_mine.kill()
 
     assert subprocess.run([*command, "1"], timeout=60, check=False).returncode == 0

@@ -52,17 +52,6 @@ def test_counters_are_those_of_a_real_host():
     assert seen.last_pcpu == 1
 
 
-def test_nothing_runs_before_time_advances():
-    """A guest that was just started has no pCPU, so it can be limited before it runs."""
-    made = host(guest())
-    assert reading(made).last_pcpu is None
-
-    write(made, limit(10))
-    made.advance(1.0)
-
-    assert reading(made).run_ns == 100_000_000
-
-
 def test_a_guest_starts_where_it_is_told():
     """A best-effort guest may go anywhere from there; a booked one is pinned there."""
     made = host(guest("free", start_on="slow"), guest("booked", start_on="slow", pref_core="0.5"))
@@ -72,17 +61,6 @@ def test_a_guest_starts_where_it_is_told():
 
     sleeper = host(guest(start_on="fast", utilization=0.0))
     assert reading(sleeper).last_pcpu == 0
-
-
-def test_a_phase_changes_the_speed_of_the_work():
-    """One second at 2.0, one at 1.0, one asleep, repeated."""
-    phases = (Phase((1.0, 2.0), 1.0, 1.0), Phase((1.0, 1.0), 1.0, 1.0), Phase((1.0, 9.0), 0.0, 1.0))
-    made = host(guest(phases=phases, start_on="fast"))
-    made.advance(6.0)
-    outcome = made.outcome("vm")
-
-    assert outcome.speed == outcome.alone == pytest.approx(1.0)
-    assert outcome.alone_slowest == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("vcpus", [1, 2])

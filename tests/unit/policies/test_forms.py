@@ -8,8 +8,6 @@ from amp_nova.exceptions import ConfigInvalid
 from amp_nova.plugins import load_policy
 from amp_nova.policies.acfs import AcfsMemory
 from amp_nova.policies.api import HostView, VcpuView
-from amp_nova.policies.placing.deficit import DeficitAccount
-from amp_nova.policies.placing.whole_instances import InstanceView, take_turns
 from amp_nova_lab.run import run
 from tests.unit.lab.builders import guest, scenario, topology
 
@@ -46,11 +44,6 @@ def test_an_unknown_section_is_refused(policy, known):
     """The error names it and the sections that have a form of their own."""
     with pytest.raises(ConfigInvalid, match=f"printed=9 is not a section .* give {known},"):
         load_policy(policy, printed="9")
-
-
-def test_sections_are_named_with_commas():
-    """As in the configuration, spaces do not matter."""
-    assert load_policy("acfs", printed="2.2, 3.1").printed == "2.2, 3.1"
 
 
 @pytest.mark.parametrize("policy", ["amp-vm", "amp-vcpu", "amp-r-fair"])
@@ -105,17 +98,6 @@ def test_acfs_compares_threads_by_the_speedup_of_their_program():
     assert theirs.vms["low"].fast_share < 0.02
 
 
-def test_acfs_as_printed_equalises_programs_of_one_thread():
-    """There the equation is the slowdown, and the form makes no difference in the long run."""
-    guests = [guest(f"vm{i}", speed=s) for i, s in enumerate((4.0, 3.0, 2.0, 1.5))]
-    host = scenario(*guests, duration_s=600.0, fast=2, slow=2, coefficient=4.0)
-
-    found = run(host, load_policy("acfs", printed="3"))
-
-    assert found.unfairness < 1.02
-    assert found.asp == pytest.approx(3.819, rel=0.02)
-
-
 @pytest.mark.parametrize(("printed", "like"), [("", "b"), ("3", "c")])
 def test_a_newcomer_starts_at_the_greatest_virtual_time_as_printed(printed, like):
     """Note 4. Ours starts where vCPUs change places: between a, on the big core, and b."""
@@ -155,36 +137,3 @@ def test_eqp_takes_the_ratio_of_samples_of_different_phases():
         seen.append([s and s[0] for s in decision.memory.samples["a", 0]])
 
     assert seen == [[1.0, None], [1.0, 0.5]]
-
-
-def test_aash_shares_by_vcpu_as_printed():
-    """Three vCPUs on one fast core: a third each, or half for the instance that has one."""
-    host = scenario(guest("one"), guest("two", 2), duration_s=300.0, slow=2)
-
-    ours = run(host, load_policy("aash")).vms
-    theirs = run(host, load_policy("aash", printed="5")).vms
-
-    assert [vm.fast_share for vm in ours.values()] == pytest.approx([0.5, 0.25], abs=0.02)
-    assert [vm.fast_share for vm in theirs.values()] == pytest.approx([1 / 3, 1 / 3], abs=0.02)
-
-
-@pytest.mark.parametrize(("had", "moves"), [(1.0, 4), (0.05, 0)])
-def test_an_instance_takes_turns(had, moves):
-    """Those that had the fast cores give them to the others, unless they had hardly more."""
-    host, everywhere = topology(fast=2, slow=2), frozenset(range(4))
-    fast, slow = (frozenset(host.pcpus_of(name)) for name in ("fast", "slow"))
-    on = [fast, fast, slow, slow]
-    vcpus = tuple(
-        VcpuView(("vm", i), pcpus, everywhere, demand_ratio=1.0) for i, pcpus in enumerate(on)
-    )
-    view = HostView(host, vcpus, dict.fromkeys(everywhere, 1.0))
-    accounts = {
-        v.key: DeficitAccount((), (), (), turn_ratio=had if v.pcpus == fast else 0.0) for v in vcpus
-    }
-    instances = {"vm": InstanceView(vcpus, 2.0, 4.0, (0.5, 0.5))}
-    places = {v.key: v.pcpus for v in vcpus}
-
-    turns = take_turns(view, places, instances, accounts)
-
-    assert sum(turns[key] != pcpus for key, pcpus in places.items()) == moves
-    assert sorted(map(sorted, turns.values())) == sorted(map(sorted, on))

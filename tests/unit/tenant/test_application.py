@@ -282,7 +282,7 @@ def test_a_redirect_does_not_take_the_users_token_elsewhere():
 
 
 def test_no_forged_request_gives_anything_about_another_project(fake, caplog, monkeypatch):
-    """10,000 of them, through everything but the filter: not a figure, and no second query."""
+    """Through everything but the filter: not a figure, and no second query."""
     monkeypatch.setattr(prometheus, "CACHE_S", 60.0)
     random_, asked = random.Random(31), ServerFigures(settings(fake.url))
     statuses = set()

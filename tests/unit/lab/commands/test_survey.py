@@ -164,18 +164,6 @@ def test_the_labels_of_the_other_exporter(document, fake):
     ]
 
 
-def test_what_is_asked(survey, fake):
-    """A week of means of the busiest vCPU, and of domains only if there are none of vCPUs."""
-    survey()
-
-    counted = rf"rate\({cpu_use.VCPU_TIME}{{.*}}\[300s\]\)"
-    busiest = rf"max by \(instance, domain\) \({counted}\)"
-    assert re.fullmatch(rf"ceil\({busiest} \* 10000\) / 10000", fake.asked[-1])
-    start, end, step = (float(fake.form[name][0]) for name in ("start", "end", "step"))
-    assert (end - start, step) == (7 * 86400 - 300, 300)
-    assert end == pytest.approx(time.time(), abs=60)
-
-
 def test_an_exporter_that_does_not_count_vcpus(document, fake):
     """The time of the domain counts, over its vCPUs."""
     fake.used[cpu_use.VCPU_TIME] = []
@@ -184,25 +172,6 @@ def test_an_exporter_that_does_not_count_vcpus(document, fake):
 
     assert row["max_cores"] == 0.45
     assert f") / max by (instance, domain) ({cpu_use.VCPUS}{{" in fake.asked[-1]
-
-
-def test_a_coefficient_gives_a_range(document, survey, fake):
-    """What it used may have been on a fast pCPU, where a booking is less CPU time."""
-    fake.used[cpu_use.VCPU_TIME] = [0.1] * 90 + [0.4] * 10
-    words = ("--booking", BOOKING, "--coefficient", "2")
-
-    found = document(*words)
-
-    (row,), (flavor,) = found["instances"], found["flavors"]
-    assert (row["over_ratio"], row["over_most_ratio"]) == (0.0, pytest.approx(0.1))
-    assert (row["throttled_ratio"], row["throttled_most_ratio"]) == (
-        0.0,
-        pytest.approx(
-            0.9 * 0.1 * 0.75 / (0.1 + 0.25 * 0.9) + 0.1 * 0.4 * 0.75 / (0.4 + 0.25 * 0.6)
-        ),
-    )
-    assert (flavor["affected_least"], flavor["affected_most"]) == (0, 1)
-    assert "0 to 1 of 1 instances" in survey(*words)[1]
 
 
 def test_a_booking_of_more_than_a_core(document, fake):
@@ -275,20 +244,6 @@ def test_a_number_of_vcpus_that_cannot_be(survey, fake, vcpus):
     assert "no instance has a flavor of --booking" in refused(survey())
 
 
-def test_an_instance_without_a_figure(survey, fake):
-    """It is counted, and not in the table."""
-    right = fake.answer
-    fake.infos.append(info("db"))
-    fake.answer = lambda query: right(query.replace("web", "db")).replace(
-        '"instance-web"}', '"instance-other"}'
-    )
-
-    status, out, _ = survey()
-
-    assert (status, "web" in out, "db" in out) == (0, False, True)
-    assert "without usable CPU time in Prometheus: 1 instances" in out
-
-
 @pytest.mark.parametrize(("jump", "every"), [(9.6, 12), (1.2, 12), (1.6, 2)])
 def test_a_counter_that_moves_seldom(survey, fake, jump, every):
     """An exporter that keeps an old value for many of its scrapes says nothing of 5 minutes."""
@@ -343,46 +298,11 @@ def test_addresses_that_are_none(amp_nova, url):
     assert "write http://HOST:PORT" in refused(amp_nova("survey", url, "--booking", BOOKING))
 
 
-def test_no_whole_answer_in_time(survey, fake, monkeypatch):
-    """A request ends, whatever Prometheus does: nothing listens, it is slow, or never done."""
-    monkeypatch.setattr(cpu_use, "BYTES_MAX", 1000)
-    fake.raw = 200, "[" * 100_000
-    assert "does not answer: more than" in refused(survey())
+def test_an_answer_that_is_an_error(survey, fake):
+    """What else Prometheus may answer: tests/unit/test_prometheus.py."""
+    fake.raw = 422, '{"status":"error","error":"too many samples"}'
 
-    monkeypatch.setattr(cpu_use, "TIMEOUT_S", 0.2)
-    monkeypatch.setattr(fake, "raw", None)
-    monkeypatch.setattr(fake, "answer", lambda query: time.sleep(1) or "{}")
-    assert "does not answer" in refused(survey())
-
-    fake.close()
-    assert "check the address" in refused(survey())
-
-
-ERROR = json.dumps(
-    {"status": "error", "errorType": "execution", "error": "too many samples"}
-).replace('": "', '":"')
-
-
-@pytest.mark.parametrize(
-    ("raw", "said"),
-    [
-        (
-            (422, ERROR),
-            "answered 422: too many samples; ask for less with --days or a longer --step",
-        ),
-        ((401, "who are you\x1b[2J"), "answered 401: Unauthorized"),
-        ((200, "<html>"), "is not Prometheus"),
-        (
-            (200, '{"data": {"result": [{"metric": {}, "values": [[1, "x"]]}]}}'),
-            "is not Prometheus",
-        ),
-        ((200, "[" * 100_000), "is not Prometheus"),
-    ],
-)
-def test_answers_that_are_errors_or_none(survey, fake, raw, said):
-    """One sentence with what Prometheus said."""
-    fake.raw = raw
-
+    said = "answered 422: too many samples; ask for less with --days or a longer --step"
     assert said in refused(survey())
 
 

@@ -5,7 +5,7 @@ import pytest
 from amp_nova.plugins import load_policy
 from amp_nova_lab.slots import run
 from amp_nova_lab.slots.board import Board
-from amp_nova_lab.slots.integrated import IntegratedSlots, view
+from amp_nova_lab.slots.integrated import view
 from tests.unit.lab.builders import guest, scenario, topology
 
 PAPER = {"fast": 2, "slow": 6, "coefficient": 1.8}
@@ -40,19 +40,6 @@ def test_load_of_the_fast_cores_counts(threshold, there):
     assert set(found["b"]) <= there
 
 
-def test_resources_of_a_cycle():
-    """SR_total = 3 x (2 x 1.8 + 6) = 28.8, by weight, then evenly; a slot costs SF."""
-    guests = (guest("a", 2), guest("b", 8, weight="3"))
-    board = Board(topology(**PAPER))
-    made = IntegratedSlots(board, guests, load_policy("integrated"))
-
-    made.allocate(3)
-    made.allocate(3)
-
-    assert made.resources["a", 0] == pytest.approx(2 * 28.8 / 4 / 2)
-    assert made.resources["b", 7] == pytest.approx(2 * 28.8 * 3 / 4 / 8)
-
-
 def progress(result):
     return [vm.progress_refcores for vm in result.vms.values()]
 
@@ -79,15 +66,6 @@ def test_credit_shares_time_and_not_work():
     found = {tuple(progress(run.run(m, load_policy("credit")))) for m in made}
 
     assert found == {(1.0, 2.0), (2.0, 1.0)}
-
-
-def test_aash_shares_the_fast_core():
-    """Three vCPUs of one instance each: a third of the fast core's time each."""
-    made = scenario(guest("a"), guest("b"), guest("c"), fast=1, slow=2, duration_s=60)
-
-    result = run.run(made, load_policy("aash"))
-
-    assert progress(result) == pytest.approx([4 / 3] * 3, rel=0.03)
 
 
 @pytest.mark.parametrize(("params", "share"), [({}, 1 / 2), ({"printed": "5"}, 1 / 3)])
