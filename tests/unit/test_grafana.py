@@ -56,38 +56,6 @@ def test_a_dashboard_explains_itself(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_the_verdict_comes_first(path):
-    """In the first row, a single value that is coloured as good or bad."""
-    first = next(row for row, _ in panels(path))
-    coloured = [
-        panel["title"]
-        for row, panel in panels(path)
-        if row == first and "thresholds" in panel["fieldConfig"]["defaults"]
-    ]
-
-    assert coloured
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_colours_are_those_that_colour_blind_people_can_tell_apart(path):
-    """The palette of Okabe and Ito, and shades of its blue; never one that Grafana chooses."""
-    colours = set(re.findall(r'"(?:color|fixedColor)": "([^"]*)"', path.read_text()))
-    modes = {p["fieldConfig"]["defaults"]["color"]["mode"] for _, p in panels(path)}
-
-    assert colours <= {
-        "#0072B2",
-        "#56B4E9",
-        "#E69F00",
-        "#F0E442",
-        "#009E73",
-        "#D55E00",
-        "#CC79A7",
-        "#999999",
-    }
-    assert modes <= {"fixed", "shades", "thresholds"}
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_panels_have_data(path):
     """By metrics that exist, also at the default level of detail unless the row says otherwise.
 

@@ -189,16 +189,6 @@ def test_the_sample_configuration_is_up_to_date(name, tmp_path):
     assert own_options(sample, SAMPLES[name]) == fresh
 
 
-def test_the_sample_has_credentials_messaging_and_logging():
-    """What a copy of the sample needs besides amp-nova's own options."""
-    sample = (ROOT / "etc/amp-nova/amp-nova.conf.sample").read_text()
-    sections = dict(re.findall(r"^\[(.+?)\]\n(.*?)(?=^\[|\Z)", sample, re.MULTILINE | re.DOTALL))
-
-    assert "#auth_url = <None>" in sections["placement"]
-    assert "#ssl = false" in sections["oslo_messaging_rabbit"]
-    assert "#debug = false" in sections["DEFAULT"]
-
-
 def depends(package):
     """The dependencies of a Debian package, as in its control file."""
     control = (ROOT / "packaging/debian/control").read_text()

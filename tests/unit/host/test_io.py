@@ -68,14 +68,6 @@ def count(root, received, sent, device="tap0"):
 ALL = [0, 1, 2, 3]
 
 
-def test_a_name_that_is_no_text_is_that_of_an_emulator_thread(node):
-    """And keeps no other thread from being read."""
-    task = node.thread("odd")
-    (node.host.root / f"proc/4000/task/{task}/comm").write_bytes(b"\xff\n")
-
-    assert ("emulator", ALL) in node.kinds()
-
-
 def test_all_threads_but_vcpus_are_io_threads(node):
     """Emulator and workers, iothreads, vhost workers; migration has its own kind."""
     for comm in ("IO iothread1", "IO mon_iothread", "worker", "vhost-4000", "live_migration"):

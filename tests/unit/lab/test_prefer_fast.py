@@ -43,14 +43,6 @@ def test_nothing_moves_while_all_fast_pcpus_are_busy(fast, slow):
         assert (prefers.migrations, prefers.fast_idle_ratio) == (0, 0.0)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_crowded_pcpus_are_shared_as_without_preference(seed):
-    """No pCPU is idle, so there is nothing to prefer."""
-    blind, prefers = on_both(*(guest(f"vm{i}") for i in range(5)), slow=2, seed=seed)
-
-    assert prefers.vms == pytest.approx(blind.vms)
-
-
 def test_fast_pcpus_idle_only_while_nobody_could_use_them():
     """A guest that sleeps half the time leaves the fast pCPU to the other one, and back."""
     guests = guest("busy", speed=2.0), guest("sleeps", utilization=0.5)
