@@ -69,7 +69,6 @@ def test_each_vcpu_of_a_guest_has_the_limit_of_its_own_core_type(guests, agent):
     assert quota(guest, 1) == pytest.approx(0.8, rel=0.002)
 
 
-@both_writers
 def test_a_booking_without_a_core_type_goes_to_the_slow_core(guests, agent):
     """A vCPU that may run anywhere is kept on one core type: the slow one if that suffices."""
     guest = guests.guest("free", HALF)
@@ -135,7 +134,6 @@ def test_nothing_is_written_in_the_steady_state(guests, agent):
     assert agent.metric("amp_libvirt_calls_total") <= calls + 1
 
 
-@both_writers
 def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
     """With ``acfs``: while there is a core for each vCPU, the fast one is in use."""
     guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")

@@ -7,7 +7,6 @@ service until the result is there, all kernels for so long a round: some minutes
 import contextlib
 import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from statistics import fmean
 
 import pytest
 
-from amp_nova.hardware.calibration import noise
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.kernels import IDLE_GROUP
 from tests.support.lab import LIMITED, measured, undisturbed, usage
@@ -63,44 +61,12 @@ def load(target, pcpus=PCPUS):
             process.join()
 
 
-def bursts(pcpu):
-    """Load the pCPU half of the time, for 1 to 200 ms each."""
-    os.sched_setaffinity(0, {pcpu})
-    chance = random.Random(pcpu)
-    while True:
-        end_s = time.monotonic() + chance.uniform(0.001, 0.2)
-        while time.monotonic() < end_s:
-            pass
-        time.sleep(chance.uniform(0.001, 0.2))
-
-
 def spin(pcpu):
     """Use the pCPU all the time; in a session of its own, for the kernel's automatic groups."""
     os.setsid()
     os.sched_setaffinity(0, {pcpu})
     while True:
         pass
-
-
-def test_bursts_of_load_do_not_change_the_coefficient(tmp_path):
-    """One of two equal cores loses half of its time, and they are measured as equal.
-
-    How equal they are depends on who else uses this machine, so the bounds are wide, and a result
-    may be refused without ``--force``; what bursts add is in ``test_calibrate_properties.py``.
-    """
-    with load(bursts, PCPUS[:1]):
-        process = command(tmp_path, "--kernels", "integer", "--force")
-        out, err = process.communicate(timeout=300)
-
-    assert process.returncode == 0, err
-    (found,) = file.read(tmp_path / "c.json")
-    assert len(found.core_types) == 2
-    for core_type in found.core_types:
-        measured = core_type.coefficient
-        assert measured.low <= measured.value <= measured.high
-        assert noise(found.core_types) or measured.value == pytest.approx(1, abs=0.25), out
-        assert all(k.ops_per_cpu_s.value > 1 for k in core_type.kernels)
-    assert (found.nominal_ips_missing is None) == all(t.nominal_ips for t in found.core_types)
 
 
 def children(process):

@@ -34,9 +34,7 @@ def counted(guest, seconds=1.5, rounds_min=2000):
     ]
 
 
-@pytest.mark.parametrize(
-    ("vcpus", "count"), [(1, ""), (1, "callback"), (2, "")], ids=["inline", "callback", "two"]
-)
+@pytest.mark.parametrize(("vcpus", "count"), [(2, ""), (1, "callback")], ids=["inline", "callback"])
 def test_the_plugin_counts_what_a_guest_executes(guests, vcpus, count):
     """Every vCPU on its own, within one in a thousand."""
     pins = {0: str(FAST), 1: str(SLOW)}
@@ -70,23 +68,6 @@ def vcpus_of(host, guest):
         if domain.domain.resource == guest.resource:
             return domain.vcpus
     return ()
-
-
-def test_the_host_reads_the_counts(guests, host):
-    """Readings and samples have the plugin's counts."""
-    guest = guests.guest("read", counter=True, vcpus=2)
-
-    seen = vcpus_of(host, guest)
-    keys = [(guest.resource, i) for i in range(2)]
-    first = host.sample(keys)
-    for index, key in enumerate(keys):
-        assert seen[index].counts.instructions <= first[key].instructions
-        until(lambda key=key: host.sample([key])[key].instructions > first[key].instructions, 20)
-    second = host.sample(keys)
-    for key in keys:
-        took_s = (second[key].time_ns - first[key].time_ns) / 1e9
-        assert second[key].instructions - first[key].instructions < 2e10 * took_s
-    assert host.counting() == {("tcg", ""): 2}
 
 
 def test_counts_of_a_suspended_guest_stop_until_it_is_resumed(guests, host):

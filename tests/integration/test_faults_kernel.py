@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.guard import lease, record
+from amp_nova.guard import record
 from tests.support.lab import FAST, SLOW, until
 from tests.support.stands import DEFAULT, StandHost, host, why_not
 
@@ -68,18 +68,6 @@ def test_a_stopped_agent(here, record_property):
     assert here.metric("amp_lease_expirations_total") == 1
     for cause in ("quota", "weight", "affinity"):
         assert here.metric("amp_enforcement_drift_total", cause=cause) == 0
-
-
-@pytest.mark.fault("lease file removed", "the agent takes a new lease and stays in control")
-def test_a_removed_lease(here, record_property):
-    """It repairs what somebody changes meanwhile, and its lease is one that the guard sees."""
-    (here.state_path / lease.LEASE).unlink()
-    here.booked.set("cpu.cfs_quota_us", -1)
-
-    Watch(record_property).until(
-        lambda: here.controlled() and lease.remaining_s(here.state_path), "control with a lease"
-    )
-    assert "was removed or replaced; taking a new one" in here.log.read_text()
 
 
 def test_a_single_cycle_beside_the_service_and_without_it(here):
@@ -325,38 +313,3 @@ def page(here: StandHost) -> str:
 
     with urllib.request.urlopen(here.url.removesuffix("metrics"), timeout=20) as reply:
         return reply.read().decode()
-
-
-@pytest.mark.fault("port in use", BOOKINGS + "; metrics when it is free")
-def test_a_port_in_use(tmp_path, record_property):
-    """From the agent's first moment on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with host(tmp_path / "host") as here:
-            text = here.config.read_text().replace("port = 0", f"port = {port}")
-            here.config.write_text(text)
-            here.begin()
-            until(here.controlled, PATIENCE_S, "control")
-            taken.close()
-            here.url = f"http://127.0.0.1:{port}/metrics"
-            watch = Watch(record_property)
-
-            def served():
-                with contextlib.suppress(OSError):
-                    return here.metric("amp_build_info") == 1
-                return False
-
-            watch.until(served, "metrics")
-
-
-@pytest.mark.fault("half-written calibration", "bookings hold once it is whole")
-def test_a_damaged_calibration(tmp_path, record_property):
-    """The agent stays up and tries again."""
-    with host(tmp_path / "host") as here:
-        damaged = tmp_path / "host/none.json"
-        damaged.write_text('{"schema": ')
-        here.begin()
-        until(lambda: "is damaged" in here.log.read_text(), PATIENCE_S, "the message")
-        assert here.process.poll() is None
-        damaged.unlink()
-        Watch(record_property).until(here.controlled, "control")

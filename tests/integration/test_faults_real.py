@@ -105,33 +105,6 @@ def test_a_domain_destroyed_in_the_middle_of_a_cycle_affects_no_other(guests, ag
     )
 
 
-GARBAGE = {
-    "bad-value": {"specs": {"amp:pref_core": "a lot"}},
-    "two-owners": {"specs": {"amp:pref_core": "0.5", "quota:cpu_quota": "10000"}},
-    "no-such-vcpu": {"specs": {"amp:pref_core.7": "0.5"}},
-    "no-nova": {"metadata": '<x:y xmlns:x="http://example.org/other">amp:pref_core=9</x:y>'},
-}
-
-
-@pytest.mark.fault(
-    "garbage in a domain's metadata", "that domain alone is without a booking, with the reason"
-)
-def test_garbage_in_the_metadata_makes_an_instance_best_effort_and_touches_no_other(guests, agent):
-    """Each is without a limit, with the reason; the neighbour's booking is enforced."""
-    garbage = {name: guests.guest(name, cpuset=str(FAST), **more) for name, more in GARBAGE.items()}
-    neighbour = guests.guest("good", HALF, cpuset=str(SLOW))
-
-    agent.start()
-
-    assert limited(neighbour, 0.5)
-    assert {name: quota(guest) for name, guest in garbage.items()} == dict.fromkeys(GARBAGE)
-    for name in ("bad-value", "two-owners", "no-such-vcpu"):
-        explained = agent.cli("explain", garbage[name].spec.name).stdout
-        assert "Its booking is not enforced: " in explained, name
-        assert agent.metric("amp_instance_problem_info", domain=garbage[name].spec.name) == 1
-    assert "'a lot'" in agent.cli("explain", garbage["bad-value"].spec.name).stdout
-
-
 @pytest.mark.fault("cgroup cannot be written", "it fails for its domain alone, and is reported")
 def test_a_read_only_cgroup_fails_for_its_domain_alone(guests, agent):
     """One domain's cgroup cannot be written: counted and reported; the other is enforced."""

@@ -138,14 +138,20 @@ def test_a_failed_change_is_the_answer_no(node, run, file, said):
     assert out.count(f"FAILED: {said}: Read-only file system") == 1
 
 
+@pytest.mark.fault(
+    "garbage in a domain's metadata", "that domain alone is without a booking, with the reason"
+)
 def test_problems_are_reported(node, run):
-    """An invalid booking, and a domain whose threads cannot be read."""
+    """An invalid booking, and a domain whose threads cannot be read; the others are limited."""
+    node.start("good", pid=4100, specs=HALF)
     node.start(specs={"amp:pref_core": "a lot"})
     node.libvirt.define("instance-00000002")
 
     status, out, _ = run("--once")
 
     assert status == 0
+    assert node.host.limit("good").split()[0] != "max"
+    assert node.host.limit(NAME).split()[0] == "max"
     assert f"{NAME}: amp:pref_core='a lot' is not allowed" in out
     assert "instance-00000002: its threads cannot be read: " in out
 
