@@ -31,7 +31,7 @@ PAIRS = [
 naps between their bursts in ms (0: always busy)."""
 FULL = "AMP_NOVA_PAIRS" in os.environ
 """Whether to compare all pairs: five minutes."""
-TRACED_CYCLES = int(os.environ.get("AMP_NOVA_CYCLES", "30"))
+TRACED_CYCLES = int(os.environ.get("AMP_NOVA_CYCLES", "12"))
 """Cycles that strace watches: 3600 are an hour."""
 WATCHED_S = 10.0
 SAME_RATIO, DRIFT_RATIO = 0.05, 0.1
@@ -80,8 +80,8 @@ def test_an_agent_that_observes_writes_nothing(guests, watching, writer, tmp_pat
     before = definition(first), definition(second), affinity(first), affinity(second)
 
     def a_third_of_them():
-        for _ in range(TRACED_CYCLES // 30):
-            watching.next_cycle(10)
+        for _ in range(TRACED_CYCLES // 3):
+            watching.next_cycle(1)
 
     a_third_of_them()
 
@@ -99,7 +99,7 @@ def test_an_agent_that_observes_writes_nothing(guests, watching, writer, tmp_pat
     assert (quota(first), quota(second)) == (None, None)
     assert watching.metric("amp_writes_total") == 0.0
     guests.destroy(second)
-    watching.next_cycle(5)
+    watching.next_cycle(2)
     assert trace.read_text(errors="replace").count("\n") > 100  # it has seen something
     assert writes(trace, tids) == []
 

@@ -45,12 +45,12 @@ def test_a_pause_stops_all_writes_until_it_ends(guests, agent, tmp_path):
         file.write_text("50000 100000" if file.name == "cpu.max" else "15000")
         until(lambda: trace.writes_to(*marks) > 0, 20, "a write before the pause")
 
-        assert agent.cli("pause", guest.spec.name, "--ttl", "15").returncode == 0
+        assert agent.cli("pause", guest.spec.name, "--ttl", "12").returncode == 0
         before = trace.writes_to(*marks)
         # Far from what it books: whoever may write, would.
         file.write_text("max 100000" if file.name == "cpu.max" else "19000")
-        agent.next_cycle(5)
-        time.sleep(2.0)
+        agent.next_cycle(3)
+        time.sleep(1.0)
         assert trace.writes_to(*marks) == before
         assert "paused" in agent.cli("explain", guest.spec.name).stdout
 

@@ -368,18 +368,3 @@ def test_release_leaves_what_amp_nova_never_sets(node):
     assert node.kernel.written == []
     assert node.see().vcpus[0].pcpus == {0, 1, 2, 3}
     assert node.see().vcpus[0].bandwidth == Bandwidth(50000, 100000)
-
-
-def test_a_dry_run_tells_what_a_release_changes(node):
-    """A line per vCPU and for the CPU weight, and nothing is written."""
-    node.start(specs=HALF, cpuset="0-3")
-    node.see()
-    apply(node, change(0, ON_3, Step(bandwidth=LIMIT)), change(1, Step(EVERYWHERE)), **{NAME: 1000})
-    writes = node.kernel.writes
-
-    dry = node.writer.undo(node.see(), dry_run=True)
-
-    assert dry == ([f"{NAME} vCPU 0: pCPUs 0-3, no quota", f"{NAME}: CPU weight 100"], [])
-    assert node.kernel.writes == writes
-    assert node.writer.undo(node.see()) == dry
-    assert node.writer.undo(node.see()) == ([], [])
