@@ -78,8 +78,6 @@ class State(Struct, frozen=True, cache_hash=True):
     touched: bool = False
     """Whether the agent has written to this incarnation."""
     paused: bool = False
-    release: str = ""
-    """The next step of ``amp-nova release``, ``"done"`` at its end."""
     lock: str = ""
     valid: bool = False
     """What the guard reads at the path of the lease."""
@@ -246,9 +244,7 @@ def guard_restores(s: State) -> Iterator[Step]:
         at = "ask" if left else "read"
         yield f"guard: writes {g.plan[0]}", guard_at(after, at, plan=left)
     elif g.at == "pauses":
-        undone = written(written(s, g.of, ("pcpus", BOTH)), g.of, ("limit", FREE))
-        released = s.release and s.paused
-        yield "guard: reads pauses again", guard_ends(undone if released else s)
+        yield "guard: reads pauses again", guard_ends(s)
 
 
 def guard_acted(state: State) -> State:
@@ -267,22 +263,6 @@ def guard_ends(state: State) -> State:
     return guard_at(free, "poll", of=GONE, home=S, plan=(), wrote=False)
 
 
-def release(s: State) -> Iterator[Step]:
-    """``amp-nova release`` with the lock: it pauses, restores what was found, and forgets it."""
-    of = s.record[0]
-    if s.release == "pause":
-        yield "release: pauses", replace(s, paused=True, release="pcpus")
-    elif s.release == "pcpus":
-        yield "release: restores pCPUs", replace(written(s, of, ("pcpus", BOTH)), release="limit")
-    elif s.release == "limit":
-        restored = replace(written(s, of, ("limit", FREE)), release="forget")
-        yield "release: restores the limit", restored
-    elif s.release == "forget":
-        dead = s.agent.at == "dead"
-        ended = replace(s, release="done", lock="", touched=s.touched and of != s.domain)
-        yield "release: ends", replace(ended, record=(GONE, S) if dead else s.record)
-
-
 def alone(s: State) -> Iterator[Step]:
     """What happens without anything from outside; a lease that nobody renews ends."""
     if not s.agent.stopped:
@@ -291,12 +271,11 @@ def alone(s: State) -> Iterator[Step]:
     if not s.guard.stopped:
         yield from guard_polls(s)
         yield from guard_restores(s)
-    yield from release(s)
     if s.valid and (s.agent.stopped or s.agent.at == "dead"):
         yield "the lease expires", lost(s)
 
 
-def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
+def environment(s: State, most: int) -> Iterator[Step]:
     """What the world does, ``most`` things in all; what is stopped may always be resumed."""
     a, g = s.agent, s.guard
     if a.stopped and a.at != "dead":
@@ -324,20 +303,11 @@ def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
         "migrate back": None if here else lambda: replace(s,
             domain=s.arrived + 1, arrived=s.arrived + 1, pcpus=BOTH, limit=FREE, touched=False),
         "pause": lambda: replace(s, paused=True),
-        "resume": (lambda: replace(s, paused=False, release="")) if s.paused else None,
-        "release": None if s.lock or not s.touched else lambda: replace(s,
-            release="pause", lock="release"),
+        "resume": (lambda: replace(s, paused=False)) if s.paused else None,
     }  # fmt: skip
     for name, make in able.items():
-        if make is not None and name in happens:
+        if make is not None:
             yield name, replace(make(), events=s.events + 1)
-
-
-EVERYTHING = frozenset({
-    "stop agent", "stop guard", "kill agent", "restart agent", "restart guard", "the agent is slow",
-    "unlink lease", "decide", "repin to F", "repin to S", "migrate away", "migrate back", "pause",
-    "resume", "release",
-})  # fmt: skip
 
 
 def broken(before: State, name: str, s: State) -> str:
@@ -356,10 +326,8 @@ def broken(before: State, name: str, s: State) -> str:
 
 def good(s: State) -> bool:
     """Whether a booking holds: promise 2, and 3 in that the limit is the one that is wanted."""
-    if s.domain == GONE or s.paused:
-        return s.release != "done" or s.limit == FREE  # promise 5
-    if s.agent.at == "dead" and not s.touched:
-        return True  # it came after the agent had died
+    if s.domain == GONE or s.paused or (s.agent.at == "dead" and not s.touched):
+        return True  # the last: it came after the agent had died
     return s.pcpus in (F, S) and s.limit == s.pcpus
 
 
@@ -380,7 +348,7 @@ class Explored:
         return lines[::-1]
 
 
-def explore(happens: frozenset[str], most: int) -> Explored:
+def explore(most: int) -> Explored:
     """Breadth-first over every interleaving."""
     first = State()
     found = Explored({first: None}, {})
@@ -392,7 +360,7 @@ def explore(happens: frozenset[str], most: int) -> Explored:
         inside = list(alone(s))
         for _, after in inside:
             back.setdefault(after, []).append(s)
-        for name, after in [*inside, *environment(s, happens, most)]:
+        for name, after in [*inside, *environment(s, most)]:
             if after not in found.came:
                 found.came[after] = s, name
                 queue.append(after)
