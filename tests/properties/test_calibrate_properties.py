@@ -79,15 +79,6 @@ def test_results_are_slowest_first(samples):
     assert next(r.coefficient.value for r in results if r.name == "a") == 1
 
 
-@given(st.dictionaries(st.sampled_from("abcd"), st.booleans(), min_size=1), st.integers(0, 99))
-def test_every_type_runs_every_kernel(types, seed):
-    """Once in a turn, and beside busy siblings where it has some."""
-    steps = slices.runs(types, KERNELS, random.Random(seed))
-
-    assert len(set(steps)) == len(steps)
-    assert len(steps) == len(KERNELS) * (len(types) + sum(types.values()))
-
-
 class DisturbedCore:
     """A core that others slow down half of the time, in bursts of 1 to 200 ms.
 

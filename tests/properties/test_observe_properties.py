@@ -111,15 +111,3 @@ def test_time_throttled_is_bounded_and_grows_with_demand(ran, waited, limit, spe
     assert most <= 1.0 - limit + 1e-12
     assert least <= more[0] + 1e-12
     assert most <= more[1] + 1e-12
-
-
-@given(ratios, limits, limits)
-def test_a_higher_limit_never_throttles_longer(wanted, one, other):
-    """Neither at least nor at most."""
-    low, high = sorted((one, other))
-    used = Usage(1.0, wanted, 0.0, 0.0)
-
-    assert all(
-        longer >= shorter - 1e-12
-        for shorter, longer in zip(throttled_s(used, high), throttled_s(used, low), strict=True)
-    )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.profiling import speedup as speedup_
-from amp_nova.profiling.counter_windows import CounterProfile, smooth, with_window
+from amp_nova.profiling.counter_windows import CounterProfile, with_window
 from amp_nova.profiling.speedup import SpeedupEstimate
 from amp_nova_lab.counters import Counting
 from amp_nova_lab.host import SimHost
@@ -229,23 +229,3 @@ def test_over_and_under_are_the_two_ends_of_one_ratio(case):
         assert (there is None) == (back is None)
         if there is not None:
             assert there.value * back.value == pytest.approx(1.0)
-
-
-@given(cases(), st.permutations([0, 1, 2]))
-def test_the_order_of_estimators_does_not_matter(case, order):
-    """The estimate with the least standard error wins, whatever its position."""
-    ratio, _, known = case
-    made = [speedup_.ESTIMATORS[i](platform(ratio), known, FAST, SLOW, 60.0) for i in order]
-    best = min((e for e in made if e is not None), key=lambda e: e.se, default=None)
-
-    assert speedup_.speedup(platform(ratio), known, FAST, SLOW, 60.0) == best
-
-
-@given(st.lists(st.floats(1e-3, 1e3), min_size=1))
-def test_smoothing_shows_measured_values_only_and_follows_what_holds(measured):
-    """What counts was measured at some time; two equal ones in a row always count."""
-    now = None
-    for number, value in enumerate(measured):
-        now = smooth(now, value)
-        assert now.value in measured[: number + 1]
-    assert smooth(smooth(now, 7.0), 7.0).value == 7.0
