@@ -137,7 +137,7 @@ def test_a_full_disk(tmp_path, record_property, inodes):
     with host(tmp_path / "host") as here:
         full(here.state_path, inodes)
         try:
-            end = time.monotonic() + 3.0
+            end = time.monotonic() + 2.0
             started = 0
             while time.monotonic() < end:
                 if here.process is None or here.process.poll() is not None:

@@ -20,9 +20,9 @@ from tests.support.lab import FAST, SLOW, cgroup, quota, until
 ROOT = Path(__file__).parents[2]
 HALF = {"amp:pref_core": "0.5"}
 PATIENCE_S = 60.0
-HELD_S, HELD_S_OF_MANY = 120.0, 10.0
+HELD_S, HELD_S_OF_MANY = 120.0, 5.0
 """How long a domain's lock is held, with ``-m fault`` and in a run of all tests."""
-AWAY_S = 15.0
+AWAY_S = 8.0
 
 
 def meddle(guest):
