@@ -8,7 +8,6 @@ from tests.support.lab import (
     FAST,
     LIMITED,
     SLOW,
-    affinity,
     both_writers,
     cgroup,
     measured,
@@ -17,7 +16,6 @@ from tests.support.lab import (
     until,
     usage,
 )
-from tests.support.tables import cells
 
 HALF = {"amp:pref_core": "0.5"}
 WINDOW_S, TICK_S = 3.0, 0.004
@@ -69,20 +67,6 @@ def test_each_vcpu_of_a_guest_has_the_limit_of_its_own_core_type(guests, agent):
     assert quota(guest, 1) == pytest.approx(0.8, rel=0.002)
 
 
-def test_a_booking_without_a_core_type_goes_to_the_slow_core(guests, agent):
-    """A vCPU that may run anywhere is kept on one core type: the slow one if that suffices."""
-    guest = guests.guest("free", HALF)
-
-    agent.start()
-
-    assert quota(guest) == pytest.approx(0.5, rel=0.002)
-    status = agent.cli("status")
-    assert status.returncode == 0
-    (row,) = (r for r in cells(status.stdout) if r[0] == guest.spec.name)
-    assert row[1:3] == ["0", "0.5"]
-    assert "slow" in row
-
-
 @both_writers
 def test_a_move_by_nova_or_an_operator_is_followed_at_once(guests, agent):
     """When libvirt pins the vCPU to the other core type, the limit follows within a second."""
@@ -95,16 +79,6 @@ def test_a_move_by_nova_or_an_operator_is_followed_at_once(guests, agent):
     until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 0.9, "the slow core's limit")
     guest.pin(0, [FAST], 2)
     until(lambda: quota(guest) == pytest.approx(0.25, rel=0.002), 0.9, "the fast core's limit")
-
-
-def test_a_guest_that_starts_later_is_limited_at_once(guests, agent):
-    """A life-cycle event starts a cycle at once."""
-    agent.start()
-
-    guest = guests.guest("late", HALF, cpuset=str(SLOW))
-
-    until(lambda: quota(guest) is not None, 2, "the limit of a guest that started")
-    assert quota(guest) == pytest.approx(0.5, rel=0.002)
 
 
 def test_emulator_threads_are_not_limited(guests, agent):
@@ -132,17 +106,6 @@ def test_nothing_is_written_in_the_steady_state(guests, agent):
     assert agent.metric("amp_writes_total") == writes
     assert writes + agent.failures() > 0  # libvirt may do what it answers too late
     assert agent.metric("amp_libvirt_calls_total") <= calls + 1
-
-
-def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
-    """With ``acfs``: while there is a core for each vCPU, the fast one is in use."""
-    guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
-
-    agent.start()
-    agent.next_cycle(4)
-
-    assert quota(guest) is None
-    assert affinity(guest) == {FAST}
 
 
 @both_writers

@@ -87,24 +87,6 @@ def test_counts_of_a_suspended_guest_stop_until_it_is_resumed(guests, host):
     assert counted(guest) == pytest.approx([1.0], rel=1e-3)
 
 
-def test_a_restarted_guest_is_another_incarnation(guests, host):
-    """A new QEMU process, a new file, and counts from zero."""
-    guest = guests.guest("again", counter=True)
-    uuid_before, before = guest.resource, host.observe()
-    old = next(d for d in before.domains if d.domain.resource == uuid_before)
-    definition = guest.domain.XMLDesc(0)
-    guest.domain.destroy()
-    guests.conn.createXML(definition, 0)
-
-    def alive():
-        return [v for v in vcpus_of(host, guest) if v.counts is not None]
-
-    until(alive, 10, "the new process's counts")
-    new = next(d for d in host.observe().domains if d.domain.resource == uuid_before)
-    assert new.domain.incarnation != old.domain.incarnation
-    guest.domain = guests.conn.lookupByName(guest.spec.name)
-
-
 def test_a_vcpu_that_is_plugged_in_is_counted(guests, host):
     """The file has a line for it from the start."""
     guest = guests.guest("plugged", counter=True, vcpus_max=2)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.guard import record
 from tests.support import fault_table
 from tests.support.lab import FAST, SLOW, cgroup, quota, until
@@ -66,43 +65,6 @@ def test_a_restart_of_libvirtd_stops_neither_agent_nor_bookings(guests, lab, age
     until(lambda: limited(late, 0.25), 25, "a limit after the restart")
     assert agent.process.poll() is None
     assert agent.metric("amp_hypervisor_up") == 1
-
-
-@pytest.mark.fault("domain ends within a cycle", "no failure; its neighbour is limited")
-def test_a_domain_destroyed_in_the_middle_of_a_cycle_affects_no_other(guests, agent):
-    """It ends between observation and action: no failure, and its neighbour is limited."""
-    from amp_nova import conf as options
-    from amp_nova.agent.wiring import make_sensor, make_writer
-
-    doomed = guests.guest("doomed", HALF, cpuset=str(FAST))
-    neighbour = guests.guest("neighbour", HALF, cpuset=str(SLOW))
-    conf = options.load(files=[str(agent.config)])
-    sensor = make_sensor(conf)
-    writer = make_writer(conf, sensor)
-
-    class Executioner:
-        """An actuator that destroys the domain before its first write."""
-
-        done = False
-
-        def apply(self, changes):
-            if not self.done:
-                doomed.domain.destroy()
-                self.done = True
-            return writer.apply(changes)
-
-    loop = Loop(sensor, Executioner(), LoopSettings())
-    first = loop.cycle()
-    until(lambda: not Path(f"/proc/{doomed.pid}").exists(), 10, "the end of QEMU")
-    second = loop.cycle()
-
-    assert first.totals.failures == second.totals.failures == {}
-    assert limited(neighbour, 0.5)
-    until(
-        lambda: [d.domain.name for d in loop.cycle().domains] == [neighbour.spec.name],
-        5,
-        "a cycle without the destroyed domain",
-    )
 
 
 @pytest.mark.fault("cgroup cannot be written", "it fails for its domain alone, and is reported")

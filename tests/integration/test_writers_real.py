@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.lab import FAST, SLOW, Agent, affinity, cgroup, quota, until
 from tests.support.relay import relayed
+from tests.support.tables import cells
 
 HALF = {"amp:pref_core": "0.5"}
 NOBODY = 65534
@@ -32,6 +33,11 @@ def test_limits_and_pins_are_libvirts_own(guests, agent):
     assert found["cpu_shares"] == 5120
     assert guest.domain.vcpuPinInfo()[0] == (False, True)
     assert quota(guest) == pytest.approx(0.5, rel=0.002)
+    status = agent.cli("status")
+    assert status.returncode == 0
+    (row,) = (r for r in cells(status.stdout) if r[0] == guest.spec.name)
+    assert row[1:3] == ["0", "0.5"]
+    assert "slow" in row
 
 
 def test_bookings_that_differ_between_vcpus_are_refused(guests, agent):
