@@ -5,18 +5,16 @@ The agents run on simulated hosts and serve metrics over HTTP (tests/support/age
 
 import json
 import re
-import subprocess
 import time
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
 
 import pytest
-import yaml
 
 from tests.support.agents_served import two_agents
 from tests.support.lab import until
-from tests.support.monitoring import PROMETHEUS, ROOT, program
+from tests.support.monitoring import PROMETHEUS, ROOT, program, prometheus
 
 DASHBOARDS = ROOT / "etc/amp-nova/grafana"
 LEAST_S, MOST_S = 20.0, 60.0
@@ -35,46 +33,10 @@ def panels():
 
 
 class Server:
-    """A Prometheus on loopback that scrapes these ports every second."""
+    """A Prometheus on loopback, and the agents that it scrapes every second."""
 
-    def __init__(self, folder, ports):
-        for name in ("rules.yaml", "alerts.yaml"):
-            text = (PROMETHEUS / name).read_text()
-            for window, shorter in SHORTER.items():
-                text = re.sub(window, shorter, text)
-            (folder / name).write_text(re.sub("interval: (5m|1h)", "interval: 1s", text))
-        targets = [f"127.0.0.1:{port}" for port in ports]
-        config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": ["rules.yaml", "alerts.yaml"],
-            "scrape_configs": [{"job_name": "amp-nova", "static_configs": [{"targets": targets}]}],
-        }
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        self._log = (folder / "log").open("w")
-        self._process = subprocess.Popen(
-            [
-                program("prometheus"),
-                f"--config.file={folder}/prometheus.yml",
-                f"--storage.tsdb.path={folder}/data",
-                "--web.listen-address=127.0.0.1:0",
-                "--log.level=info",
-            ],
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-        )
-        self._folder, self.address = folder, ""
-
-    def wait(self):
-        """Until it answers queries; its log has the port that it took."""
-
-        def ready():
-            log = (self._folder / "log").read_text()
-            assert self._process.poll() is None, log
-            if found := re.search(r"address=(127\.0\.0\.1:[1-9]\d*)", log):
-                self.address = f"http://{found[1]}"
-            return "Server is ready to receive web requests" in log
-
-        until(ready, 30, f"readiness in {self._folder}/log")
+    def __init__(self, address, agents):
+        self.address, self.agents = address, agents
 
     def ask(self, path, **parameters):
         """The data of an answer of its API."""
@@ -87,25 +49,31 @@ class Server:
         found = self.ask("query", query=expression)["result"]
         return sum(sample["value"][1] != "NaN" for sample in found)
 
-    def stop(self):
-        """End it."""
-        self._process.terminate()
-        self._process.wait(timeout=20)
-        self._log.close()
+
+def configured(folder, ports):
+    """A configuration that scrapes these ports, with the rules for operators in the folder."""
+    for name in ("rules.yaml", "alerts.yaml"):
+        text = (PROMETHEUS / name).read_text()
+        for window, shorter in SHORTER.items():
+            text = re.sub(window, shorter, text)
+        (folder / name).write_text(re.sub("interval: (5m|1h)", "interval: 1s", text))
+    targets = [f"127.0.0.1:{port}" for port in ports]
+    return {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["rules.yaml", "alerts.yaml"],
+        "scrape_configs": [{"job_name": "amp-nova", "static_configs": [{"targets": targets}]}],
+    }
 
 
 @contextmanager
 def scraping(tmp_path_factory):
-    """Prometheus, once it answers, with the ``agents`` that it scrapes."""
+    """Prometheus, once it answers."""
     program("prometheus")
+    folder = tmp_path_factory.mktemp("prometheus")
     with two_agents() as agents:
-        found = Server(tmp_path_factory.mktemp("prometheus"), [a.port for a in agents])
-        found.agents = agents
-        try:
-            found.wait()
-            yield found
-        finally:
-            found.stop()
+        config = configured(folder, [agent.port for agent in agents])
+        with prometheus(folder, config) as address:
+            yield Server(address, agents)
 
 
 @pytest.fixture(scope="module")

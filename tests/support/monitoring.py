@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import yaml
 
 import amp_nova
 from amp_nova.agent.publish import metrics
+from tests.support.programs import until
 
 ROOT = Path(amp_nova.__file__).parent.parent
 PROMETHEUS = ROOT / "etc/amp-nova/prometheus"
@@ -22,6 +25,23 @@ def program(name):
     if found is None:
         pytest.skip(f"{name} is not installed: tools/prometheus gets it")
     return found
+
+
+@contextmanager
+def prometheus(folder, config):
+    """The address of a Prometheus on loopback with this configuration, and data below a folder."""
+    log = folder / "log"
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    command = [program("prometheus"), f"--config.file={folder}/prometheus.yml"]
+    command += [f"--storage.tsdb.path={folder}/data", "--web.listen-address=127.0.0.1:0"]
+    with log.open("w") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
+    try:
+        until(lambda: "ready to receive web requests" in log.read_text(), 30, f"{log}")
+        yield "http://" + re.search(r"address=(127\.0\.0\.1:[1-9]\d*)", log.read_text())[1]
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 @cache

@@ -12,11 +12,9 @@ from collections import deque
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-import yaml
 
 from amp_nova_lab import cpu_use
-from tests.support.monitoring import program
-from tests.support.programs import until
+from tests.support.monitoring import program, prometheus
 from tests.support.tenant import reply, served
 from tests.unit.lab.commands.refusals import refused
 
@@ -419,26 +417,8 @@ def cloud(tmp_path, monkeypatch):
     data.write_text("\n".join((*lines, "# EOF\n")))
     tool = [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", "-q"]
     subprocess.run([*tool, data, tmp_path / "data"], check=True, capture_output=True)
-    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"global": {}}))
-    log = tmp_path / "log"
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            [
-                program("prometheus"),
-                f"--config.file={tmp_path}/prometheus.yml",
-                f"--storage.tsdb.path={tmp_path}/data",
-                "--web.listen-address=127.0.0.1:0",
-            ],
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        until(lambda: "ready to receive web requests" in log.read_text(), 30, f"{log}")
-        address = re.search(r"address=(127\.0\.0\.1:[1-9]\d*)", log.read_text())[1]
-        yield f"http://{address}", used
-    finally:
-        process.terminate()
-        process.wait(30)
+    with prometheus(tmp_path, {"global": {}}) as url:
+        yield url, used
 
 
 def test_what_a_real_prometheus_says_is_what_happened(amp_nova, cloud):
