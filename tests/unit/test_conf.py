@@ -151,13 +151,6 @@ def home(tmp_path, monkeypatch):
     return folder
 
 
-def test_the_example_sets_every_option_that_may_be_repeated(home):
-    """A new option of this kind belongs into this test."""
-    set_here = {line.partition("=")[0].strip() for line in EVERY_LIST.splitlines()}
-
-    assert {o.name for _, opts in conf.list_opts() for o in opts if o.multi} <= set_here
-
-
 @pytest.mark.parametrize("program", ["amp-nova", "amp-nova-agent", "amp-nova-status"])
 def test_lists_have_every_line_once(home, monkeypatch, program):
     """oslo.config alone reads the project's file and the program's file, here the same one."""

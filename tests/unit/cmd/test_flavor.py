@@ -177,15 +177,6 @@ def test_bad_input_gets_one_sentence(check, argv, said):
     assert len(err.strip().splitlines()) == 1
 
 
-def test_help_has_an_example_and_the_grammar(check):
-    """``--help`` lists all extra specs."""
-    status, out, _ = check("--help")
-
-    assert status == 0
-    assert "amp-nova flavor check --vcpus 2" in out
-    assert "amp:pref_core[.N]" in out
-
-
 @pytest.mark.parametrize(
     ("key", "remedy"),
     [

@@ -9,18 +9,8 @@ from amp_nova.agent.loop import LoopSettings
 from amp_nova.cmd.command import as_json
 from amp_nova.control.context import Terms
 from amp_nova_lab import report
-from amp_nova_lab.run import moments, run
+from amp_nova_lab.run import run
 from tests.unit.lab.builders import guest, scenario
-
-
-def test_edges_stay_together_at_short_cycles():
-    """A cycle of 0.1 s coincides with every window edge; the end closes the last window."""
-    found = list(moments(19.95, LoopSettings(Terms(cycle_s=0.1))))
-    windows = [m for m in found if "window" in m[1]]
-
-    assert found[0] == (0.0, {"cycle"})
-    assert [at_s for at_s, _ in windows] == [*(float(i) for i in range(1, 20)), 19.95]
-    assert all("cycle" in due for _, due in windows[:-1])
 
 
 def test_the_result_has_the_keys_of_the_contract():

@@ -172,15 +172,6 @@ def test_an_exporter_that_does_not_count_vcpus(document, fake):
     assert f") / max by (instance, domain) ({cpu_use.VCPUS}{{" in fake.asked[-1]
 
 
-def test_a_booking_of_more_than_a_core(document, fake):
-    """It limits nobody on the reference core."""
-    fake.used[cpu_use.VCPU_TIME] = [0.0, 1.0, 1.01]
-
-    (row,) = document("--booking", "m1.*=amp:pref_core=1.5")["instances"]
-
-    assert [row[k] for k in row if k.startswith(("over", "throttled"))] == [0.0] * 4
-
-
 def test_the_worst_come_first_and_the_rest_is_counted(survey, fake, monkeypatch):
     """``--rows`` bounds the table, not the document."""
     fake.infos = [info(f"vm{n}") for n in range(5)]
