@@ -64,7 +64,7 @@ def test_bookings_hold_beside_a_newcomer_after_a_kill_and_nobody_starves(guests,
     until(lambda: expired(agent), LEASE_S + 20, "the end of the lease")
 
     def kept():
-        got = usage([booked, victim, newcomer], 10.0)
+        got = usage([booked, victim, newcomer], 6.0)
         (share,), (others,), (new,) = ([window.cores for window in of_guest] for of_guest in got)
         print(f"booked {share:.3f}, best effort {others:.4f}, newcomer {new:.3f}")
         assert share == pytest.approx(0.5, rel=0.03)

@@ -33,7 +33,7 @@ FULL = "AMP_NOVA_PAIRS" in os.environ
 """Whether to compare all pairs: five minutes."""
 TRACED_CYCLES = int(os.environ.get("AMP_NOVA_CYCLES", "12"))
 """Cycles that strace watches: 3600 are an hour."""
-WATCHED_S = 10.0
+WATCHED_S = 6.0
 SAME_RATIO, DRIFT_RATIO = 0.05, 0.1
 CALLS = "openat,write,pwrite64,writev,pwritev,sched_setaffinity,setpriority,sched_setattr"
 

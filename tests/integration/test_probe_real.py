@@ -143,7 +143,7 @@ def shares(process: subprocess.Popen[str], seconds: float) -> tuple[float, float
 def test_the_probe_says_what_the_kernel_knows(name, capsys):
     """Capacity within 2 %, the period within 5 %, the cause and the verdict."""
     own, others = CASES[name]
-    seconds = SECONDS or 20
+    seconds = SECONDS or 15
 
     def agrees():
         with running(own, others, [probe.__file__, "--json", "--duration", seconds]) as process:
