@@ -6,6 +6,7 @@ import pytest
 
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.policies.api import HostView, VcpuView
+from amp_nova.policies.none import NonePolicy
 from amp_nova_lab.policies.credit import CreditPolicy
 from amp_nova_lab.policies.pinned import PinnedPolicy
 
@@ -29,6 +30,11 @@ def places(policy, given):
     """The pCPU of every vCPU by position; ``None``: not placed."""
     decided = policy.decide(given)
     return [next(iter(decided[v.key])) if v.key in decided else None for v in given.vcpus]
+
+
+def test_none_touches_nothing():
+    """The policy ``none`` places no vCPU."""
+    assert NonePolicy().decide(view(3)) == {}
 
 
 def test_credit_fills_the_pcpus_evenly():
@@ -55,6 +61,14 @@ def test_credit_counts_bookings_and_demand():
         assert places(CreditPolicy(), view(1, interval=interval, booked=[(1, 0.5)])) == [0]
         found = places(CreditPolicy(), view([{}, {}, idle, idle], interval=interval))
         assert sorted(found[:2]) == [0, 1]
+
+
+@pytest.mark.parametrize("policy", [CreditPolicy(), PinnedPolicy()], ids=lambda p: p.name)
+def test_no_vcpu_is_placed_where_it_may_not_run(policy):
+    """Allowed pCPUs are respected; a vCPU without any is left alone."""
+    only = [{"allowed": frozenset({1})}, {"allowed": frozenset({1})}, {"allowed": frozenset()}]
+
+    assert places(policy, view(only)) == [1, 1, None]
 
 
 PINNED, ON_SLOW = {"pcpus": frozenset({0})}, {"last_pcpu": 2}

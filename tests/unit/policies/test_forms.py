@@ -125,6 +125,17 @@ def test_eqp_samples_every_thread_on_both_core_types():
     assert min(theirs.vms[name].fast_share for name in ("vm2", "vm3")) > 0.035
 
 
+def test_aash_shares_by_vcpu_as_printed():
+    """Three vCPUs on one fast core: a third each, or half for the instance that has one."""
+    host = scenario(guest("one"), guest("two", 2), duration_s=300.0, slow=2)
+
+    ours = run(host, load_policy("aash")).vms
+    theirs = run(host, load_policy("aash", printed="5")).vms
+
+    assert [vm.fast_share for vm in ours.values()] == pytest.approx([0.5, 0.25], abs=0.02)
+    assert [vm.fast_share for vm in theirs.values()] == pytest.approx([1 / 3, 1 / 3], abs=0.02)
+
+
 def test_eqp_takes_the_ratio_of_samples_of_different_phases():
     """One half the other's IPC: a program of two phases seems to gain 1 or 4 of a true 2."""
     policy = load_policy("eqp", printed="2.3")

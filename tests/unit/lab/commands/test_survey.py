@@ -287,12 +287,35 @@ def test_addresses_that_are_none(amp_nova, url):
     assert "write http://HOST:PORT" in refused(amp_nova("survey", url, "--booking", BOOKING))
 
 
-def test_an_answer_that_is_an_error(survey, fake):
-    """What else Prometheus may answer: tests/unit/test_prometheus.py."""
-    fake.raw = 422, '{"status":"error","error":"too many samples"}'
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (
+            (422, '{"status":"error","error":"too many samples"}'),
+            "answered 422: too many samples; ask for less with --days or a longer --step",
+        ),
+        ((200, "<html>"), "is not Prometheus: give the address of one"),
+        (
+            (200, '{"data": {"result": [{"metric": {}, "values": [[1, "x"]]}]}}'),
+            "is not Prometheus: give the address of one",
+        ),
+    ],
+)
+def test_answers_that_are_errors_or_none(survey, fake, raw, said):
+    """One sentence with the remedy; what else may come: tests/unit/test_prometheus.py."""
+    fake.raw = raw
 
-    said = "answered 422: too many samples; ask for less with --days or a longer --step"
     assert said in refused(survey())
+
+
+def test_no_whole_answer(survey, fake, monkeypatch):
+    """A request ends, whatever Prometheus does: it is never done, or nothing listens."""
+    monkeypatch.setattr(cpu_use, "BYTES_MAX", 1000)
+    fake.raw = 200, "[" * 100_000
+    assert "does not answer: more than" in refused(survey())
+
+    fake.close()
+    assert "check the address" in refused(survey())
 
 
 def test_no_exporter(survey, fake):
