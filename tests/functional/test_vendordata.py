@@ -229,7 +229,7 @@ def test_the_real_filter_lets_nova_and_the_owner_through(filtered):
 
 
 def test_no_forged_request_passes_the_real_filter(filtered):
-    """Many requests, some with what the filter itself sets: none gives a figure."""
+    """10,000 requests, some with what the filter itself sets: none gives a figure."""
     random_ = random.Random(73)
     statuses = set()
     for number in range(FORGED):

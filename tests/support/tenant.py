@@ -15,7 +15,7 @@ PROJECT = "a7b1c0ffee0d4e5f8a9b0c1d2e3f4a5b"
 OTHER_SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_PROJECT = "0123456789abcdef0123456789abcdef"
 INTERVAL_S = 10.0
-FORGED = 2_000
+FORGED = 10_000
 """Requests."""
 TOKENS = {
     "nova": {"PROJECT_ID": "service-project", "ROLES": "admin,service"},

@@ -1,7 +1,6 @@
 """Who is told what. The filter is a fake (``Filter``); the real one is in tests/functional."""
 
 import json
-import random
 import socket
 import time
 from http.server import BaseHTTPRequestHandler
@@ -9,11 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from amp_nova.tenant import application, prometheus
+from amp_nova.tenant import application
 from amp_nova.tenant.application import BODY_BYTES_MAX, Application
 from amp_nova.tenant.prometheus import ServerFigures
 from tests.support.tenant import (
-    FORGED,
     OTHER_SERVER,
     OWNERS,
     PROJECT,
@@ -21,7 +19,6 @@ from tests.support.tenant import (
     TOKENS,
     call,
     conf,
-    forged,
     half,
     nova,
     nova_request,
@@ -281,25 +278,14 @@ def test_a_redirect_does_not_take_the_users_token_elsewhere():
     assert [status for status, _ in answers] == [404, 200]
 
 
-def test_no_forged_request_gives_anything_about_another_project(fake, caplog, monkeypatch):
-    """Through everything but the filter: not a figure, and no second query."""
-    monkeypatch.setattr(prometheus, "CACHE_S", 60.0)
-    random_, asked = random.Random(31), ServerFigures(settings(fake.url))
-    statuses = set()
+def test_each_query_names_one_server_and_its_project(fake):
+    """Forged requests, through the real filter: tests/functional/test_vendordata.py."""
     with nova() as url:
-        service = Filter(Application(conf(), asked.figures), url)
-        for number in range(FORGED):
-            request = forged(random_)
-            status, told = call(service, **request)
-            statuses.add(status)
-            assert told == {}, f"request {number}: {request}"
-            assert status != 500, f"request {number}: {request}"
-        # The same service does tell those who may know.
-        assert call(service, body=nova_request(), HTTP_X_AUTH_TOKEN="nova")[1]["age_s"] >= 0
-        owner = call(service, "GET", f"/v1/servers/{SERVER}", HTTP_X_AUTH_TOKEN="owner")
-    assert owner[1]["booked_refcores"] == 0.5
-    assert statuses == {200, 400, 401, 403, 404}
-    own = f'resource="{SERVER}",project="'
-    for expression in fake.asked:  # each names one server and one project, and nothing else
+        service = Filter(Application(conf(), ServerFigures(settings(fake.url)).figures), url)
+        assert call(service, **GUEST)[1]["age_s"] >= 0
+        assert call(service, **OWNER)[1]["booked_refcores"] == 0.5
+
+    own = f'resource="{SERVER}",project="{PROJECT}"'
+    for expression in fake.asked:  # and nothing else
         assert own in expression
         assert expression.count('"') == (6 if expression.endswith("[300s]") else 4)
