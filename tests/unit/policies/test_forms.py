@@ -8,6 +8,8 @@ from amp_nova.exceptions import ConfigInvalid
 from amp_nova.plugins import load_policy
 from amp_nova.policies.acfs import AcfsMemory
 from amp_nova.policies.api import HostView, VcpuView
+from amp_nova.policies.placing.deficit import DeficitAccount
+from amp_nova.policies.placing.whole_instances import InstanceView, take_turns
 from amp_nova_lab.run import run
 from tests.unit.lab.builders import guest, scenario, topology
 
@@ -123,6 +125,28 @@ def test_eqp_samples_every_thread_on_both_core_types():
 
     assert max(ours.vms[name].fast_share for name in ("vm2", "vm3")) < 0.02
     assert min(theirs.vms[name].fast_share for name in ("vm2", "vm3")) > 0.035
+
+
+@pytest.mark.parametrize(("had", "moves"), [(1.0, 4), (0.05, 0)])
+def test_an_instance_takes_turns(had, moves):
+    """Those that had the fast cores give them to the others, unless they had hardly more."""
+    host, everywhere = topology(fast=2, slow=2), frozenset(range(4))
+    fast, slow = (frozenset(host.pcpus_of(name)) for name in ("fast", "slow"))
+    on = [fast, fast, slow, slow]
+    vcpus = tuple(
+        VcpuView(("vm", i), pcpus, everywhere, demand_ratio=1.0) for i, pcpus in enumerate(on)
+    )
+    view = HostView(host, vcpus, dict.fromkeys(everywhere, 1.0))
+    accounts = {
+        v.key: DeficitAccount((), (), (), turn_ratio=had if v.pcpus == fast else 0.0) for v in vcpus
+    }
+    instances = {"vm": InstanceView(vcpus, 2.0, 4.0, (0.5, 0.5))}
+    places = {v.key: v.pcpus for v in vcpus}
+
+    turns = take_turns(view, places, instances, accounts)
+
+    assert sum(turns[key] != pcpus for key, pcpus in places.items()) == moves
+    assert sorted(map(sorted, turns.values())) == sorted(map(sorted, on))
 
 
 def test_aash_shares_by_vcpu_as_printed():
