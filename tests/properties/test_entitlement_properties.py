@@ -70,6 +70,22 @@ def test_places_that_are_left_out_decide_nothing(case):
             assert entitle(least, context) == entitle(domains, context)
 
 
+def test_only_bookings_are_packed_anew_when_vcpus_move():
+    """A move by a policy leaves the inputs of packing equal, a move of any other vCPU does not."""
+    host = topology()
+    everywhere, here, there = (frozenset(p) for p in ([0, 1, 2], [1], [2]))
+
+    def seen(pcpus, excluded=None, **booked):
+        booking = Booking((VcpuBooking(0, **booked),))
+        one = instance("vm", booking, {0: (pcpus, everywhere)}, excluded=excluded)
+        return without_places([one], host, frozenset())
+
+    assert seen(here) == seen(there)
+    assert seen(here, "paused") != seen(there, "paused")
+    assert seen(here, refcores=0.5) != seen(there, refcores=0.5)
+    assert seen(here) != seen(frozenset({3}))
+
+
 def free_cores(host, found):
     """What is left of each pCPU."""
     free = dict.fromkeys((p.id for p in host.pcpus), 1.0)

@@ -75,6 +75,14 @@ class TestPack:
         assert packing.placed.keys() == {"b"}
         assert packing.unplaced == {"a": reason}
 
+    @pytest.mark.parametrize("booked", [0.91, 0.95, 1.0])
+    def test_a_vcpu_that_needs_the_reserve_is_alone_on_its_pcpu(self, booked):
+        """It takes all that may be booked there: not even a small one comes beside it."""
+        packing = pack([demand("a", booked, {0}), demand("b", 0.01, {0})], topology(), 0.1)
+
+        assert packing.placed == {"a": 0}
+        assert packing.free_cores[0] == 0.0
+
     def test_a_vcpu_that_fits_nowhere_does_not_keep_others_from_fitting(self):
         """The others are still packed by search."""
         sizes = [0.5, 0.4, 0.3, 0.3, 0.25, 0.25, 7.0]
@@ -97,6 +105,28 @@ class TestPack:
 
         assert packing.complete
         assert packing.placed["whole"] == 2
+
+    def test_whole_pcpus_may_book_the_reserve(self):
+        """Together, these three book more than the host without its reserve."""
+        wanted = [demand("a", 1.0, {0, 1}), demand("b", 1.0, {1, 2}), demand("c", 1.0, {0, 1})]
+
+        assert pack(wanted, topology({"slow": (3, 1.0)}), 0.2).complete
+
+    def test_a_core_becomes_a_whole_one_around_what_is_there(self):
+        """What is on one of its threads takes less of it then."""
+        packing = pack([demand("a", 0.3, {0}), demand("b", 1.5, {0, 1, 2})], smt_host(1, 0.5))
+
+        assert packing.placed == {"a": 0, "b": 0}
+        assert packing.needs == pytest.approx({"a": 0.15, "b": 0.75})
+
+    def test_what_is_pinned_to_one_thread_may_take_the_whole_core(self):
+        """Beside a busy sibling the thread is worth 0.6, so a neighbour's leaving would cost it."""
+        wanted = [demand(i, 0.25, {0}) for i in range(3)]
+
+        packing = pack(wanted, smt_host(1, 0.3))
+
+        assert packing.complete
+        assert packing.whole == {0}
 
 
 def packed_again(wanted, packing):
@@ -154,6 +184,12 @@ class TestReplay:
 
 
 class TestStay:
+    def test_a_vcpu_stays_on_its_core_type(self):
+        """It stays on a fast core although a slow one is free: a move costs and gains nothing."""
+        packing = pack([demand("a", 0.5, current="fast")], topology())
+
+        assert packing.placed == {"a": 2}
+
     def test_only_the_vcpu_that_must_move_does(self):
         """One makes way for the newcomer; the other stays, although a slower core is free."""
         host = topology({"slow": (2, 1.0), "middle": (1, 1.5), "fast": (1, 2.0)})
