@@ -90,7 +90,12 @@ def test_a_late_answer_is_empty_and_serves_the_next_request(fake, monkeypatch):
     assert len(fake.asked) == 2
 
 
+def huge(handler):
+    reply(handler, RIGHT + b" " * (2 << 20))
+
+
 BAD = {
+    "huge": huge,
     "closed": lambda handler: handler.connection.close(),
     "error": lambda handler: reply(handler, b'{"status": "error"}', 503),
     "no JSON": lambda handler: reply(handler, b"<html>"),
@@ -110,6 +115,7 @@ BAD = {
 @pytest.mark.parametrize("bad", BAD)
 def test_whatever_goes_wrong_the_answer_is_empty_and_in_time(fake, monkeypatch, bad):
     """And the next one is right as soon as Prometheus is."""
+    monkeypatch.setattr(prometheus, "ANSWER_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(prometheus, "ANSWER_S", IN_TIME_S)
     monkeypatch.setattr(prometheus, "CACHE_S", 0.1)
     fake.respond, asked = BAD[bad], source(fake)
