@@ -41,7 +41,7 @@ CROSSING_S = 0.005
 queues in different orders if they are sent within about a millisecond."""
 CONTENDED_S = 2.0
 """How long a request waits for others that claim the capacity of the same host. Each needs as long
-as a claim in Placement takes."""
+as a claim in Placement takes; of one whose claims were all refused, only Nova's records tell."""
 RETRY_S = 0.005, 0.025
 """Shortest and longest pause before it looks again; random, so that two of them do not meet."""
 
@@ -49,8 +49,15 @@ RETRY_S = 0.005, 0.025
 class Decisions:
     """The decisions of this worker, and those that it receives; thread-safe."""
 
-    def __init__(self, states: HostStates, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        states: HostStates,
+        clock: Callable[[], float] = time.monotonic,
+        refresh: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``refresh`` reads what became of all that is pending; returns whether it did."""
         self._states = states
+        self._refresh = refresh
         self._clock = clock
         self._worker = ""
         self._numbers = itertools.count()
@@ -77,16 +84,19 @@ class Decisions:
 
     def reserve(self, node: str, query: Query) -> HostFit:
         """Reserve capacity for a claim, unless another request or worker has taken it."""
-        until_s = self._clock() + CONTENDED_S
+        until_s, refreshed = self._clock() + CONTENDED_S, False
         while True:
             fit = self._states.reserve(node, query)
             if fit.refused is None and self._ordered(node, query):
                 return fit
             if fit.refused not in (None, CONTENDED.refused):
                 return fit
-            if self._clock() >= until_s:
+            if self._clock() < until_s:
+                time.sleep(random.uniform(*RETRY_S))
+            elif refreshed or not self._refresh():
                 return CONTENDED
-            time.sleep(random.uniform(*RETRY_S))
+            else:
+                refreshed = True
 
     def _ordered(self, node: str, query: Query) -> bool:
         """Whether a reservation fits beside all that the bus has delivered before it."""

@@ -78,7 +78,7 @@ class ReportServer:
 
     def __init__(self, states: HostStates, placement: Placement, host: str | None = None) -> None:
         self.states = states
-        self.decisions = Decisions(states)
+        self.decisions = Decisions(states, refresh=self.refresh)
         self.metrics = metrics.Metrics(states)
         self._placement = placement
         self._host = host

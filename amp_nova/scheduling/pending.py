@@ -106,7 +106,7 @@ def after_nova(
                 continue
             if not nova.busy and resource in report.by_uuid:
                 continue
-            if each.state == "tentative":  # its worker may have ended
+            if each.state == "tentative" and node in nova.needs:  # its worker may have ended
                 each = replace(each, state="chosen")
         kept[resource] = each
     for resource, nova in instances.items():

@@ -1,5 +1,6 @@
 """Capacity is reserved until Nova says that an instance needs it no more, however it got there."""
 
+import functools
 import threading
 import time
 from typing import ClassVar
@@ -15,6 +16,7 @@ from nova.conductor.manager import ComputeTaskManager
 from nova.db.api import api as api_db
 from nova.db.api import models as api_models
 from nova.exception import BuildRequestNotFound
+from nova.scheduler.client.report import SchedulerReportClient
 from nova.virt import fake
 
 from amp_nova.nova_plugins import report_server
@@ -25,6 +27,8 @@ from tests.functional.cloud import CloudTestCase
 from tests.support.host_reports import host_report, request
 
 TYPES = {"slow": (2, 1.0)}
+REFRESH = report_server.ReportServer.refresh
+"""Of which the fixtures allow no more than a test needs."""
 
 
 class Killed(BaseException):
@@ -332,6 +336,51 @@ class ReservationsTest(ReservationsTestCase):
         self.restart_scheduler()
 
         self.boot(self.flavor(pref_core="0.1"), state="ERROR")
+
+
+class RefusedClaimsTest(ReservationsTestCase):
+    """One host, and a request whose claim Placement refuses: no worker is told that it ended."""
+
+    HOSTS: ClassVar = {"host1": TYPES}
+
+    def setUp(self):
+        super().setUp()
+        for worker in self.workers:
+            worker.decisions._refresh = functools.partial(REFRESH, worker)
+        self.asked, self.answer = threading.Event(), threading.Event()
+        self.addCleanup(self.answer.set)
+        claim = SchedulerReportClient.claim_resources
+
+        def refused_once(*args, **kwargs):
+            if self.asked.is_set():
+                return claim(*args, **kwargs)
+            self.asked.set()
+            self.answer.wait()
+            return False
+
+        self.useFixture(
+            fixtures.MonkeyPatch(
+                "nova.scheduler.client.report.SchedulerReportClient.claim_resources", refused_once
+            )
+        )
+
+    def test_the_next_request_looks_into_novas_records(self):
+        """Before it gives up what a request has reserved that has failed."""
+        self.answer.set()
+        self.boot(self.flavor(vcpus=2, pref_core="1"), state="ERROR")
+        self.boot(self.flavor(vcpus=2, pref_core="1"))
+
+    def test_a_request_that_came_during_the_claim_waits_for_its_end(self):
+        """Also if a worker has looked meanwhile and found that Nova is busy with the other one."""
+        flavor = self.flavor(vcpus=2, pref_core="1")
+        first = self.begin_boot(flavor)
+        self.wait_until(self.asked.is_set, "the claim")
+        self.follow_up()
+        second = self.begin_boot(flavor)
+        time.sleep(0.5)
+        self.answer.set()
+        self._wait_for_state_change(first, "ERROR")
+        self._wait_for_state_change(second, "ACTIVE")
 
 
 class ManyHostsTest(ReservationsTestCase):
