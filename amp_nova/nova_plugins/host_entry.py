@@ -13,7 +13,6 @@ from amp_nova.scheduling.demands import booked_by
 from amp_nova.scheduling.host_fit import HostCapacity, HostFit
 from amp_nova.scheduling.pending import PendingByUuid
 from amp_nova.scheduling.placement_score import BestEffortDemand, NewInstance
-from amp_nova.scheduling.report_order import Order
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile
 from amp_nova.wire.host_report import HostReport, ReportedInstance
 
@@ -37,15 +36,15 @@ TYPICAL = (
 class Entry:
     """One host: its last report, pending instances, and cached results that follow from both.
 
-    ``since_s``: when the host was first heard of. ``sensitivities``: what its measurements say of
-    each flavor and image.
+    ``received_s``: when the report was; ``since_s``: when the host was first heard of.
+    ``sensitivities``: what its measurements say of each flavor and image.
     ``results`` caches fits and weights by ``cache_key``; they share it, because filling a second
     dictionary on every host would take longer. A change of the host's state makes a new entry, so
     cached results never outlive it.
     """
 
     report: HostReport
-    order: Order
+    received_s: float
     since_s: float
     pending: PendingByUuid = field(default_factory=dict)
     sensitivities: Mapping[Profile, float] = field(default_factory=dict)
@@ -53,7 +52,7 @@ class Entry:
 
     def usable(self, oldest_s: float) -> bool:
         """Whether the agent is healthy and its report was not received before ``oldest_s``."""
-        return self.order.received_s >= oldest_s and self.report.healthy
+        return self.received_s >= oldest_s and self.report.healthy
 
     @functools.cached_property
     def capacity(self) -> HostCapacity:

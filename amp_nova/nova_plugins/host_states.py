@@ -17,7 +17,7 @@ from oslo_config import cfg
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.host_entry import Entry, Query
-from amp_nova.scheduling import host_fit, report_order
+from amp_nova.scheduling import host_fit
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import (
     NovaInstance,
@@ -38,43 +38,7 @@ counts however old it is."""
 CONTENDED = HostFit(refused="other requests claim its capacity")
 """Until their claims succeed or fail."""
 LOG_EVERY_S = 60.0
-HOSTS_MAX = 1000
-"""At most this many pairs of host and reason are counted; the rest are counted together."""
-OTHERS = "other hosts"
-NOBODY = "an unknown sender"
-
-
-class Refusals:
-    """Refused reports; thread-safe."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._logged_s: dict[tuple[str, str], float] = {}
-        self.by_host: Counter[tuple[str, str]] = Counter()
-        """By host and kind: old, unknown_host, version, malformed, oversized, unusable. ``NOBODY``
-        stands for a report that names no host."""
-
-    def by_kind(self) -> Counter[str]:
-        """The sums over hosts."""
-        counts: Counter[str] = Counter()
-        with self._lock:
-            for (_, kind), count in self.by_host.items():
-                counts[kind] += count
-        return counts
-
-    def add(self, node: str, kind: str, why: object) -> None:
-        """Count a refusal; log it once a minute for each host and kind."""
-        with self._lock:
-            key = (node or NOBODY, kind)
-            if key not in self.by_host and len(self.by_host) >= HOSTS_MAX:
-                key = (OTHERS, kind)
-            self.by_host[key] += 1
-            count, now_s = self.by_host[key], self._clock()
-            if now_s - self._logged_s.get(key, -LOG_EVERY_S) < LOG_EVERY_S:
-                return
-            self._logged_s[key] = now_s
-        LOG.warning("%s; %d of this kind from %s so far", why, count, key[0])
+"""Refused reports of one kind are logged at most once in this time, whoever sends them."""
 
 
 def _any_host(_node: str) -> bool:
@@ -101,8 +65,10 @@ class HostStates:
         self._cells: dict[str, float] = {}
         """When each cell was last asked what arrives on its hosts, if it answered."""
         self._pruned_s = clock()
-        self.accepted = 0
-        self.rejected = Refusals(clock)
+        self._logged_s: dict[str, float] = {}
+        self.reports: Counter[str] = Counter(accepted=0)
+        """How many were accepted, or refused by kind: old, unknown_host, version, malformed,
+        oversized, unusable."""
 
     def entry(self, node: str) -> Entry | None:
         """The entry of a host, however old its report; ``None`` if it never reported."""
@@ -115,7 +81,7 @@ class HostStates:
     def hosts(self) -> dict[str, int]:
         """How many hosts have a report that is usable, too old, or of an unhealthy agent."""
         oldest_s, entries = self.oldest_s(), list(self._entries.values())
-        stale = sum(e.order.received_s < oldest_s for e in entries)
+        stale = sum(e.received_s < oldest_s for e in entries)
         usable = sum(e.usable(oldest_s) for e in entries)
         return {"usable": usable, "stale": stale, "unhealthy": len(entries) - usable - stale}
 
@@ -131,37 +97,45 @@ class HostStates:
 
     def accept(self, text: object) -> bool:
         """Accept a report unless it is invalid or older than the last; returns whether it was."""
-        node = ""
         try:
             report = decode(text)
-            node = report.origin.node
-            if not self._known(node):
+            if not self._known(node := report.origin.node):
                 raise ReportInvalid("unknown_host", f"Nova has no host {node}")
             with self._lock:
                 self._accept(report)
-                self.accepted += 1
         except ReportInvalid as exc:
-            self.rejected.add(node, exc.kind, exc)
+            self.reports[exc.kind] += 1
+            now_s = self._clock()
+            if now_s - self._logged_s.get(exc.kind, -math.inf) >= LOG_EVERY_S:
+                self._logged_s[exc.kind] = now_s
+                LOG.warning("%s; %d of this kind so far", exc, self.reports[exc.kind])
             return False
+        self.reports["accepted"] += 1
         return True
 
     def _accept(self, report: HostReport) -> None:
-        now_s, node = self._clock(), report.origin.node
-        previous = self._entries.get(node)
-        oldest_s = self._options.amp_scheduler.stale_after_s
-        before = None if previous is None else previous.order
-        order = report_order.advance(before, report.origin, now_s, oldest_s)
+        now_s, origin = self._clock(), report.origin
+        previous = self._entries.get(origin.node)
+        since_s = now_s
         kept: PendingByUuid = {}
         if previous is not None:
+            since_s, last = previous.since_s, previous.report.origin
+            # Unless the last one is stale: nobody who sends reports in the name of a host locks its
+            # agent out for longer.
+            if (
+                origin.boot_id == last.boot_id
+                and origin.sequence <= last.sequence
+                and previous.received_s >= self.oldest_s()
+            ):
+                raise ReportInvalid("old", f"a newer one of {origin.node} was received before")
             kept = after_report(previous.report, report, previous.pending, now_s)
-        if previous is not None and kept == previous.pending and report.same_state(previous.report):
-            previous.report = replace(previous.report, origin=report.origin)
-            previous.order = order
-            return
-        since_s = now_s if previous is None else previous.since_s
-        entry = Entry(report, order, since_s, kept, profiles(report))
+            if kept == previous.pending and report.same_state(previous.report):
+                previous.report = replace(previous.report, origin=origin)
+                previous.received_s = now_s
+                return
+        entry = Entry(report, now_s, since_s, kept, profiles(report))
         entry.check()
-        self._entries[node] = entry
+        self._entries[origin.node] = entry
         self._prune(now_s)
 
     def decided(self, node: str, resource: str, each: Pending) -> None:
@@ -273,4 +247,4 @@ class HostStates:
             return
         self._pruned_s = now_s
         oldest_s = now_s - FORGET_AFTER * options.stale_after_s
-        self._entries = {n: e for n, e in self._entries.items() if e.order.received_s >= oldest_s}
+        self._entries = {n: e for n, e in self._entries.items() if e.received_s >= oldest_s}

@@ -35,11 +35,10 @@ class Metrics:
 
     def collect(self) -> Iterable[Metric]:
         """The values now, each with the label of this worker."""
-        received = {"accepted": self._states.accepted, **self._states.rejected.by_kind()}
         pending = {"": len(self._states.pending())}
         for name, text, label, values in (
             ("requests", "Requests that the filter answered.", "outcome", self.requests.copy()),
-            ("reports", "Host reports received.", "outcome", received),
+            ("reports", "Host reports received.", "outcome", self._states.reports.copy()),
             ("hosts", "Hosts that have reported.", "state", self._states.hosts()),
             ("pending_instances", "Instances that their host has not reported.", "", pending),
         ):

@@ -103,7 +103,7 @@ class Origin(Struct, frozen=True, gc=False):
 
     ``node``: Nova's ``hypervisor_hostname``. ``boot_id`` changes when the agent restarts, and
     ``sequence`` counts its reports from then on. ``time_s``: wall time, for people to read.
-    ``uptime_s``: time since the host booted, which cannot be set.
+    ``uptime_s``: time since the host booted, which schedulers of earlier versions need.
     """
 
     node: Name

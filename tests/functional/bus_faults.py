@@ -174,12 +174,14 @@ def figures(port: int) -> dict[str, int]:
 
 def mended(reports: Reports, fault: str, workers: list[Worker]) -> dict[str, Any]:
     """How long it takes until everything arrives, and how old decisions were that came late."""
-    accepted = [w.states.accepted for w in workers]
+    accepted = [w.states.reports["accepted"] for w in workers]
     for worker in workers:
         worker.ages_s.clear()
 
     def there() -> bool:
-        heard = all(w.states.accepted >= n + 2 for w, n in zip(workers, accepted, strict=True))
+        heard = all(
+            w.states.reports["accepted"] >= n + 2 for w, n in zip(workers, accepted, strict=True)
+        )
         return heard and all(any(age < 1.0 for age in [*w.ages_s]) for w in workers)
 
     reports.mend(fault)

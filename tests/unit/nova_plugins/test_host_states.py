@@ -4,9 +4,9 @@ import statistics
 
 import pytest
 
-from amp_nova.nova_plugins import host_entry, host_states, options
+from amp_nova.nova_plugins import host_entry, options
 from amp_nova.nova_plugins.host_entry import Query
-from amp_nova.nova_plugins.host_states import NOBODY, HostStates
+from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.scheduling import pending
 from amp_nova.scheduling.host_fit import fit
 from amp_nova.scheduling.pending import NovaInstance, Pending
@@ -57,7 +57,7 @@ def test_the_newest_report_counts(states):
     assert not receive(states, sequence=2)
 
     assert set(states.entry("host1").report.by_uuid) == {"a"}
-    assert states.rejected.by_host == {("host1", "old"): 2}
+    assert states.reports == {"accepted": 1, "old": 2}
     assert states.entry("host2") is None
 
 
@@ -76,8 +76,7 @@ def test_an_unusable_report_is_rejected_counted_and_logged(states, caplog, repor
     for _ in range(3):
         assert not states.accept(report)
 
-    sender = "stranger" if kind == "unknown_host" else NOBODY
-    assert states.rejected.by_host == {(sender, kind): 3}
+    assert states.reports == {"accepted": 0, kind: 3}
     assert len(caplog.records) == 1
     assert kind in caplog.text
     assert states.entry("host1") is None
@@ -89,26 +88,26 @@ def test_a_wrong_clock_does_not_lock_a_host_out(states, clock, ahead_s):
     """Neither one that is wrong from the start nor one that is set while the agent runs."""
     for sequence, time_s in enumerate((NOW_S + ahead_s, NOW_S, NOW_S - ahead_s, NOW_S)):
         clock.now_s += 60
-        uptime_s = 9000.0 + 60 * sequence
-        assert receive(states, sequence=sequence, time_s=max(0.0, time_s), uptime_s=uptime_s)
+        assert receive(states, sequence=sequence, time_s=max(0.0, time_s))
         assert states.entry("host1").usable(states.oldest_s())
 
 
-def test_a_late_report_of_an_earlier_run_does_not_end_the_current_one(states, clock):
-    """The scheduler had not seen that run, but the host had not been up for as long."""
-    assert receive(states, boot_id="live", sequence=1, uptime_s=9000.0)
-    clock.now_s += 10
-    assert not receive(states, boot_id="late", sequence=7, uptime_s=8990.0)
-    assert receive(states, boot_id="live", sequence=2, uptime_s=9010.0)
-
-    assert states.entry("host1").report.origin.boot_id == "live"
+def test_a_forged_report_counts_at_most_until_the_hosts_next(states):
+    """In the name of another run of its agent, however often."""
+    for sequence in range(1, 4):
+        assert receive(states, boot_id="agent", sequence=sequence)
+        assert receive(states, boot_id=f"forged{sequence}", sequence=1 << 52)
+        assert receive(states, boot_id="agent", sequence=sequence)
 
 
-def test_a_host_that_rebooted_while_its_last_report_was_under_way_counts(states, clock):
-    """A broker that was away delivers both at once; the new run must not wait for its uptime."""
-    assert receive(states, boot_id="before", sequence=5, uptime_s=9000.0)
-    clock.now_s += 5
-    assert receive(states, boot_id="after", sequence=1, uptime_s=40.0)
+def test_nobody_locks_a_host_out_until_its_agent_is_restarted(states, clock):
+    """By a report in the name of the run itself, with a greater number than all later ones."""
+    assert receive(states, sequence=1)
+    assert receive(states, sequence=1 << 52)
+    clock.now_s += 60
+    assert not receive(states, sequence=2)
+    clock.now_s += 121
+    assert receive(states, sequence=3)
 
 
 @pytest.mark.parametrize("found", [ValueError("no core type"), KeyError("fast"), float("nan")])
@@ -127,22 +126,17 @@ def test_a_report_that_cannot_be_scored_is_refused_and_the_last_one_stays(
         patched.setattr(host_entry.placement_score, "score", scored)
         assert not receive(states, instance("b", (0.5, 0)), sequence=2)
 
-    assert states.rejected.by_host == {("host1", "unusable"): 1}
+    assert states.reports["unusable"] == 1
     assert set(states.entry("host1").report.by_uuid) == {"a"}
     assert receive(states, instance("b", (0.5, 0)), sequence=2)
 
 
-def test_what_is_remembered_is_bounded(states, monkeypatch):
-    """Cached results and refusing hosts, however many there are."""
-    monkeypatch.setattr(host_states, "HOSTS_MAX", 10)
-    for i in range(100):
-        states.rejected.add(f"host-{i}", "old", "it is old")
+def test_what_is_cached_is_bounded():
+    """However many requests there are while a host stays the same."""
     results = {}
     for i in range(10_000):
         host_entry.remember(results, str(i), i)
 
-    assert len(states.rejected.by_host) == 11
-    assert states.rejected.by_host["other hosts", "old"] == 90
     assert len(results) <= host_entry.RESULTS_MAX
 
 
