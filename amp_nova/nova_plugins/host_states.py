@@ -18,6 +18,7 @@ from oslo_config import cfg
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.host_entry import Entry, Query
 from amp_nova.scheduling import host_fit
+from amp_nova.scheduling.demands import booked_by
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import (
     NovaInstance,
@@ -26,6 +27,7 @@ from amp_nova.scheduling.pending import (
     PendingByUuid,
     after_nova,
     after_report,
+    larger,
 )
 from amp_nova.scheduling.sensitivity import Profile, profiles
 from amp_nova.wire.encoding import decode
@@ -230,6 +232,10 @@ class HostStates:
     def _decide(self, node: str, resource: str, each: Pending) -> None:
         if (entry := self._entries.get(node)) is not None:
             self._settled -= {resource}
+            if (there := entry.report.by_uuid.get(resource)) is not None:
+                # A resize on this host, which may be reverted.
+                request = larger(entry.report, each.request, booked_by(there))
+                each = replace(each, request=request)
             self._replace(node, {**entry.pending, resource: each})
 
     def _release(self, node: str, resource: str) -> None:

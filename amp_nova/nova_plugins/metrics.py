@@ -40,7 +40,7 @@ class Metrics:
             ("requests", "Requests that the filter answered.", "outcome", self.requests.copy()),
             ("reports", "Host reports received.", "outcome", self._states.reports.copy()),
             ("hosts", "Hosts that have reported.", "state", self._states.hosts()),
-            ("pending_instances", "Instances that their host has not reported.", "", pending),
+            ("pending_instances", "Instances on their way.", "", pending),
         ):
             kind = CounterMetricFamily if label == "outcome" else GaugeMetricFamily
             labels = ["worker", label] if label else ["worker"]

@@ -58,13 +58,16 @@ def demands_on(
 ) -> Iterator[Demand]:
     """The demands that a host holds, optionally ``without`` those of one instance.
 
-    ``pending``: instances sent to the host that its agent has not reported yet.
+    ``pending``: what instances need there that Nova is working on.
     """
     counted = set()
     for resource, request in pending.items():
         sent, there = demands_of(request, report, resource), report.by_uuid.get(resource)
         # During a resize on the same host both sizes are possible: count the larger.
-        if there is None or sum_refcores(sent) >= sum_refcores(demands_of(there, report)):
+        if there is None or (
+            booked_by(there) != booked_by(request)
+            and sum_refcores(sent) >= sum_refcores(demands_of(there, report))
+        ):
             counted.add(resource)
             if resource != without:
                 yield from sent

@@ -1,11 +1,11 @@
-"""Instances that count on a host although its agent's last report does not show them.
+"""Instances that count on a host whatever its agent's last report shows.
 
-What is pending ends when Nova says so: the agent reports the instance, or Nova has it on another
-host, or not at all, and no task is in progress. There is no time-out. A worker that dies between a
+What is pending ends when Nova says so: no task is in progress, and the agent reports the instance,
+or Nova has it on another host or not at all. There is no time-out. A worker that dies between a
 decision and its end leaves the end to all others, which read the same records.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -52,46 +52,22 @@ def after_report(
     """What is pending on a host after its next report.
 
     An instance that is gone keeps its capacity until Nova says that it left: a hard reboot
-    undefines its domain for a moment. So does one of which the report has the size after a resize
-    on this host, until it can no longer be reverted.
+    undefines its domain for a moment.
     """
-    kept = dict(_left(before, after, pending, now_s))
-    for resource, each in pending.items():
-        if resource not in kept and not _shown(after, resource, each):
-            kept[resource] = each
+    there = after.by_uuid
+    kept = {
+        instance.resource: Pending(booked_by(instance), now_s)
+        for instance in before.instances
+        if instance.booked and instance.resource not in there and instance.resource not in pending
+    }
     # The newest first, as many as a host can have besides those that it reports.
     vcpus = VCPUS_MAX - sum(len(i.vcpus) for i in after.instances)
     bounded = {}
-    for resource, each in kept.items():
-        vcpus -= len(each.request.vcpus)
+    for resource, each in {**kept, **pending}.items():
+        vcpus -= 0 if resource in there else len(each.request.vcpus)
         if vcpus >= 0:
             bounded[resource] = each
     return bounded
-
-
-def _left(
-    before: HostReport, after: HostReport, pending: PendingByUuid, now_s: float
-) -> Iterator[tuple[str, Pending]]:
-    """Instances of the last report that are gone, or whose booking the scheduler has changed."""
-    for instance in before.instances if before.instances is not after.instances else ():
-        resource, now = instance.resource, after.by_uuid.get(instance.resource)
-        if not instance.booked or now is instance:
-            continue
-        was = booked_by(instance)
-        sent = pending.get(resource)
-        if now is None:
-            left = sent is None
-        else:
-            resized = was != booked_by(now)
-            left = resized and sent is not None and _shown(after, resource, sent)
-        if left:
-            yield resource, Pending(was, now_s)
-
-
-def _shown(report: HostReport, resource: str, pending: Pending) -> bool:
-    """Whether a report shows a pending instance with the booking that it was sent with."""
-    instance = report.by_uuid.get(resource)
-    return instance is not None and booked_by(pending.request) == booked_by(instance)
 
 
 def after_nova(
@@ -113,14 +89,15 @@ def after_nova(
         # Nobody decided: a host given as az:host, or a decision from before the scheduler started.
         if nova is None or resource in pending or not nova.needs.get(node):
             continue
-        need = max(nova.needs[node], key=lambda each: _refcores(each, report))
+        need = larger(report, *nova.needs[node])
         if not need.vcpus:
             continue
         there = report.by_uuid.get(resource)
-        if there is None or _refcores(there, report) < _refcores(need, report):
+        if there is None or larger(report, there, need) is need:
             kept[resource] = Pending(need, began_s)
     return kept
 
 
-def _refcores(instance: ReportedInstance, report: HostReport) -> float:
-    return sum_refcores(demands_of(instance, report))
+def larger(report: HostReport, *sizes: ReportedInstance) -> ReportedInstance:
+    """The size of an instance that books most on a host; the first one of several."""
+    return max(sizes, key=lambda size: sum_refcores(demands_of(size, report)))

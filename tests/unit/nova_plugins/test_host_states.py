@@ -281,13 +281,28 @@ class TestDecisions:
         states.follow({"a": NovaInstance({"host1": ()})}, clock())
         assert self.fits(states, request(pref_core=1.5))
 
-    def test_an_instance_that_is_back_counts_once(self, states):
-        """With the booking it had."""
-        receive(states, instance("a", (2.0, 2)))
+    def test_an_instance_that_is_back_counts_once(self, states, clock):
+        """With the booking it had, also before Nova says that it is there."""
+        receive(states, instance("a", (1.5, 2)))
         receive(states, sequence=2)
-        receive(states, instance("a", (2.0, 2)), sequence=3)
+        receive(states, instance("a", (1.5, 2)), sequence=3)
+        assert self.fits(states, request(2, pref_core__0=1, pref_core__1=0.5))
 
+        clock.now_s += 1
+        states.follow({"a": NovaInstance({"host1": ()})}, clock())
         assert not states.pending()
+
+    def test_a_resize_on_the_same_host_may_be_reverted(self, states, clock):
+        """To the larger size, until Nova is done with it."""
+        receive(states, instance("a", (2.0, 2)))
+        decide(states, "host1", "a", request(pref_core=0.5))
+        receive(states, instance("a", (0.5, 0)), sequence=2)
+        clock.now_s += 1
+        states.follow({"a": NovaInstance({"host1": ()}, busy=True)}, clock())
+        assert not self.fits(states, request(pref_core=2))
+
+        states.follow({"a": NovaInstance({"host1": ()})}, clock())
+        assert self.fits(states, request(pref_core=2))
 
     def test_a_resize_on_the_same_host_counts_the_new_size_until_it_is_reported(self, states):
         """The old size is reported until the guest restarts."""
