@@ -14,6 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -129,11 +130,11 @@ class Cells:
     """At most one query is under way in each cell, so a silent cell takes one thread."""
 
     def __init__(self) -> None:
-        self._threads: dict[str, threading.Thread] = {}
+        self._asked: dict[str, Future[Any]] = {}
         self.silent: set[str] = set()
         """Those that did not answer when they were last asked, by UUID."""
         self.cpu_s = 0.0
-        """CPU time that all queries took."""
+        """CPU time that all answers took."""
 
     def query(self, cells: Collection[Any], question: Callable[[Any, str], T]) -> dict[str, T]:
         """The answers by the cell's UUID; cells that failed or are silent are left out.
@@ -141,42 +142,32 @@ class Cells:
         ``question`` gets the context of a cell and its UUID. Waits for ``ANSWER_S``, but not again
         for a cell that has not answered the last query.
         """
-        answers: dict[str, T] = {}
-        errors: dict[str, object] = {}
-        threads = []
+        asked: dict[str, Future[T]] = {}
         for cell in cells:
-            before = self._threads.get(cell.uuid)
-            if before is None or not before.is_alive():
-                args = (cell, question, answers, errors)
-                thread = threading.Thread(target=self._ask, args=args, name="amp-cell", daemon=True)
-                self._threads[cell.uuid] = thread
-                threads.append(thread)
-                thread.start()
-        end = time.monotonic() + ANSWER_S
-        for thread in threads:
-            thread.join(max(0.0, end - time.monotonic()))
-        in_time = dict(answers)  # a late answer must not change it
-        failing = {cell.uuid for cell in cells} - in_time.keys()
+            before = self._asked.get(cell.uuid)
+            if before is None or before.done():
+                self._asked[cell.uuid] = asked[cell.uuid] = Future()
+                args = (cell, question, asked[cell.uuid])
+                threading.Thread(target=self._ask, args=args, name="amp-cell", daemon=True).start()
+        done, _ = wait(asked.values(), ANSWER_S)
+        answers = {uuid: a.result() for uuid, a in asked.items() if a in done and not a.exception()}
+        failing = {cell.uuid for cell in cells} - answers.keys()
         for uuid in failing - self.silent:
-            why = errors.get(uuid, f"no answer within {ANSWER_S:g} s")
+            failed = uuid in asked and asked[uuid] in done
+            why = asked[uuid].exception() if failed else f"no answer within {ANSWER_S:g} s"
             LOG.warning("cannot query the instances of cell %s: %s", uuid, why)
-        self.silent = (self.silent | failing) - in_time.keys()
-        return in_time
+        self.silent = (self.silent | failing) - answers.keys()
+        return answers
 
-    def _ask(
-        self,
-        cell: Any,
-        question: Callable[[Any, str], T],
-        answers: dict[str, T],
-        errors: dict[str, object],
-    ) -> None:
+    def _ask(self, cell: Any, question: Callable[[Any, str], T], answer: Future[T]) -> None:
         began_s = time.thread_time()
         try:
             with nova.context.target_cell(nova.context.get_admin_context(), cell) as context:
-                answers[cell.uuid] = question(context, cell.uuid)
+                found = question(context, cell.uuid)
+            self.cpu_s += time.thread_time() - began_s
+            answer.set_result(found)
         except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
-            errors[cell.uuid] = exc
-        self.cpu_s += time.thread_time() - began_s
+            answer.set_exception(exc)
 
 
 def find(
@@ -194,7 +185,7 @@ def find(
     in_cell: dict[str, list[str]] = {}
     for each in nova.objects.InstanceMappingList.get_by_instance_uuids(admin, [*pending]):
         if each.cell_mapping is None:
-            instances[each.instance_uuid] = _unscheduled(admin, each.instance_uuid)
+            instances[each.instance_uuid] = _in_no_cell(admin, each.instance_uuid, placement)
         else:
             mappings[each.cell_mapping.uuid] = each.cell_mapping
             in_cell.setdefault(each.cell_mapping.uuid, []).append(each.instance_uuid)
@@ -203,13 +194,8 @@ def find(
         asked = nova.objects.CellMappingList.get_all(admin)
         cells.silent &= {cell.uuid for cell in asked}  # no longer those that were deleted
         for each in nova.objects.InstanceMappingList.get_by_cell_id(admin, None):
-            # One by one: a list of build requests fails if a single one cannot be read.
-            with contextlib.suppress(BuildRequestNotFound):
-                uuid = each.instance_uuid
-                built = nova.objects.BuildRequest.get_by_instance_uuid(admin, uuid)
-                if (need := _request(built.instance.flavor)).vcpus:
-                    needs = dict.fromkeys(placement.nodes_of(uuid), (need,))
-                    instances[uuid] = NovaInstance(needs, busy=True)
+            if (uuid := each.instance_uuid) not in instances:
+                instances[uuid] = _in_no_cell(admin, uuid, placement)
     answers = cells.query(asked, _Question(placement, in_cell, since))
     for cell in in_cell.keys() - answers.keys():
         for uuid in in_cell[cell]:
@@ -219,11 +205,16 @@ def find(
     return instances, frozenset(answers)
 
 
-def _unscheduled(context: Any, uuid: str) -> NovaInstance | None:
-    """An instance that was in no cell: until then it has a build request, or was deleted."""
+def _in_no_cell(context: Any, uuid: str, placement: Placement) -> NovaInstance | None:
+    """An instance that was in no cell: until then it has a build request, or was deleted.
+
+    A list of build requests would fail if a single one cannot be read.
+    """
     with contextlib.suppress(BuildRequestNotFound):
-        nova.objects.BuildRequest.get_by_instance_uuid(context, uuid)
-        return NovaInstance(busy=True)
+        built = nova.objects.BuildRequest.get_by_instance_uuid(context, uuid)
+        need = _request(built.instance.flavor)
+        nodes = placement.nodes_of(uuid) if need.vcpus else ()
+        return NovaInstance(dict.fromkeys(nodes, (need,)), busy=True)
     with contextlib.suppress(InstanceMappingNotFound):
         mapping = nova.objects.InstanceMapping.get_by_instance_uuid(context, uuid)
         return None if mapping.cell_mapping is None else NovaInstance(busy=True)  # by now it is

@@ -137,25 +137,23 @@ class ReportServer:
             if self._refreshed_s < called_s:
                 self._refreshed_s = time.monotonic()
                 try:
-                    self.follow_up(arriving=False, pending=self.states.pending())
+                    self.follow_up(arriving=False)
                 except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
                     LOG.warning("cannot query instances in Nova's records: %s", exc)
                     return False
         return True
 
-    def follow_up(self, arriving: bool = True, pending: frozenset[str] | None = None) -> float:
-        """Take once what Nova's records have, as in ``nova_records.find``, and raise what it does.
+    def follow_up(self, arriving: bool = True) -> float:
+        """Read what became of all that is pending, and what is ``arriving``.
 
-        ``pending``: the instances to look for. Returns the CPU time that it took for each cell.
+        Returns the CPU time that it took for each cell; raises what ``nova_records.find`` does.
         """
         began_s, cpu_s = time.monotonic(), self._cells.cpu_s + time.thread_time()
         since = None
         if arriving:
             age_s = CONF.amp_scheduler.stale_after_s + MARGIN_S
             since = timeutils.utcnow(with_timezone=True) - timedelta(seconds=age_s)
-            pending = self.states.pending()
-        elif pending is None:
-            pending = self.states.unsettled()
+        pending = self.states.pending()
         found, cells = nova_records.find(self._cells, self._placement, pending, since)
         self.states.follow(found, began_s, cells if arriving else ())
         return (self._cells.cpu_s + time.thread_time() - cpu_s) / max(1, len(cells))

@@ -30,9 +30,9 @@ def server():
 def test_what_ended_a_moment_ago_is_noticed_before_a_refusal(server, monkeypatch):
     """A deleted server's capacity is free for the next request, however rarely Nova is asked."""
 
-    def deleted(arriving, pending):
+    def deleted(arriving):
         assert not arriving
-        server.states.follow(dict.fromkeys(pending), time.monotonic())
+        server.states.follow(dict.fromkeys(server.states.pending()), time.monotonic())
 
     monkeypatch.setattr(server, "follow_up", deleted)
     assert server.refresh()
