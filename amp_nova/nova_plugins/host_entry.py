@@ -12,8 +12,8 @@ from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.demands import booked_by
 from amp_nova.scheduling.host_fit import HostCapacity, HostFit
 from amp_nova.scheduling.pending import PendingByUuid
-from amp_nova.scheduling.placement_score import BestEffortDemand, NewInstance
-from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile
+from amp_nova.scheduling.placement_score import BestEffortDemand
+from amp_nova.scheduling.sensitivity import Profile
 from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 T = TypeVar("T")
@@ -24,12 +24,6 @@ are examined when Nova turns to them, for ``TURNING_S`` more. Results are cached
 changes."""
 RESULTS_MAX = 512
 """At most this many results are cached for each state of a host: two for each request."""
-TYPICAL = (
-    NewInstance(1, sensitivity=0.0),
-    NewInstance(1, sensitivity=SENSITIVITY_MAX),
-    NewInstance(0, (1.0,)),
-)
-"""A best-effort instance that gains nothing from fast cores, one that gains most, and a booking."""
 
 
 @dataclass(eq=False)
@@ -82,18 +76,15 @@ class Entry:
         return any(each is not None and booked_by(each) == request for each in there)
 
     def check(self) -> None:
-        """Fit and score typical instances; ``ReportInvalid`` if that fails or a score is no number.
+        """Compute what requests need; ``ReportInvalid`` if that fails or is no number.
 
         One host's report must not fail the requests of a whole cloud, whatever it contains and
         whatever our own arithmetic makes of it. What is computed here is cached, so no request
         waits for it.
         """
         try:
-            every_type = tuple(t.name for t in self.report.topology.core_types)
-            for new in TYPICAL:
-                scores = placement_score.score(self.best_effort, new, every_type)
-                if not all(map(math.isfinite, scores)):
-                    raise ValueError(f"an instance's score is {scores}")
+            if not math.isfinite(self.best_effort.throughput):
+                raise ValueError(f"its throughput is {self.best_effort.throughput}")
         except Exception as exc:
             reason = f"{self.report.origin.node} cannot be scored: {exc!r:.200}"
             raise ReportInvalid("unusable", reason) from exc

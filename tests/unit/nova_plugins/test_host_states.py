@@ -1,6 +1,7 @@
 """What a scheduler knows about hosts: the last reports, and its own decisions until they show."""
 
 import statistics
+from unittest import mock
 
 import pytest
 
@@ -117,13 +118,13 @@ def test_a_report_that_cannot_be_scored_is_refused_and_the_last_one_stays(
     """It is evaluated before it is stored, so requests never meet it; NaN has no order."""
     assert receive(states, instance("a", (0.5, 0)), sequence=1)
 
-    def scored(*_args):
+    def demand(*_args):
         if isinstance(found, Exception):
             raise found
-        return found, 1.0
+        return mock.Mock(throughput=found)
 
     with monkeypatch.context() as patched:
-        patched.setattr(host_entry.placement_score, "score", scored)
+        patched.setattr(host_entry.placement_score, "best_effort_demand", demand)
         assert not receive(states, instance("b", (0.5, 0)), sequence=2)
 
     assert states.reports["unusable"] == 1
