@@ -43,10 +43,6 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         self._states = self._server.states
         _warn_unless_last(type(self).__name__)
 
-    def host_passes(self, host_state: Any, spec_obj: Any) -> bool:
-        """Whether one host passes."""
-        return any(True for _ in self.filter_all([host_state], spec_obj))
-
     def filter_all(self, filter_obj_list: Any, spec_obj: Any) -> Iterator[Any]:
         """The hosts that pass; the booking is read once for all of them."""
         specs = spec_obj.flavor.extra_specs

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.scheduling import host_fit, placement_score
-from amp_nova.scheduling.demands import booked_by
+from amp_nova.scheduling.demands import request_of
 from amp_nova.scheduling.host_fit import HostCapacity, HostFit
 from amp_nova.scheduling.pending import PendingByUuid
 from amp_nova.scheduling.placement_score import BestEffortDemand
@@ -73,7 +73,7 @@ class Entry:
         there = [self.report.by_uuid.get(resource)]
         if (pending := self.pending.get(resource)) is not None:
             there.append(pending.request)
-        return any(each is not None and booked_by(each) == request for each in there)
+        return any(each is not None and request_of(each) == request for each in there)
 
     def check(self) -> None:
         """Compute what requests need; ``ReportInvalid`` if that fails or is no number.

@@ -18,7 +18,7 @@ from oslo_config import cfg
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.host_entry import Entry, Query
 from amp_nova.scheduling import host_fit
-from amp_nova.scheduling.demands import booked_by
+from amp_nova.scheduling.demands import request_of
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import (
     NovaInstance,
@@ -234,7 +234,7 @@ class HostStates:
             self._settled -= {resource}
             if (there := entry.report.by_uuid.get(resource)) is not None:
                 # A resize on this host, which may be reverted.
-                request = larger(entry.report, each.request, booked_by(there))
+                request = larger(entry.report, each.request, request_of(there))
                 each = replace(each, request=request)
             self._replace(node, {**entry.pending, resource: each})
 

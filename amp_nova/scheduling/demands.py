@@ -12,16 +12,10 @@ from amp_nova.flavor.extra_specs import Booking
 from amp_nova.wire.host_report import HostReport, ReportedInstance, ReportedVcpu, pcpus_of
 
 
-def request_of(booking: Booking) -> ReportedInstance:
-    """A new instance; best-effort vCPUs need no capacity and are left out."""
+def request_of(booking: Booking | ReportedInstance) -> ReportedInstance:
+    """What an instance books, wherever it is: without its best-effort vCPUs."""
     vcpus = (ReportedVcpu(v.index, v.refcores, v.ips) for v in booking.vcpus)
     return ReportedInstance("", tuple(v for v in vcpus if v.booked), booking.core_type)
-
-
-def booked_by(instance: ReportedInstance) -> ReportedInstance:
-    """What an instance books, wherever it is: as ``request_of`` gives it."""
-    vcpus = (ReportedVcpu(v.index, v.refcores, v.ips) for v in instance.vcpus if v.booked)
-    return ReportedInstance("", tuple(vcpus), instance.core_type)
 
 
 def demands_of(instance: ReportedInstance, report: HostReport, resource: str = "") -> list[Demand]:
@@ -65,7 +59,7 @@ def demands_on(
         sent, there = demands_of(request, report, resource), report.by_uuid.get(resource)
         # During a resize on the same host both sizes are possible: count the larger.
         if there is None or (
-            booked_by(there) != booked_by(request)
+            request_of(there) != request_of(request)
             and sum_refcores(sent) >= sum_refcores(demands_of(there, report))
         ):
             counted.add(resource)

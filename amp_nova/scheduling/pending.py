@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from amp_nova.scheduling.demands import booked_by, demands_of, sum_refcores
+from amp_nova.scheduling.demands import demands_of, request_of, sum_refcores
 from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
 
 State = Literal["sent", "tentative", "chosen"]
@@ -56,7 +56,7 @@ def after_report(
     """
     there = after.by_uuid
     kept = {
-        instance.resource: Pending(booked_by(instance), now_s)
+        instance.resource: Pending(request_of(instance), now_s)
         for instance in before.instances
         if instance.booked and instance.resource not in there and instance.resource not in pending
     }
