@@ -9,7 +9,6 @@ Nova has chosen a host its reservation may still be given up, so others wait for
 taking the capacity for lost.
 """
 
-import contextlib
 import itertools
 import logging
 import queue
@@ -32,10 +31,7 @@ LOG = logging.getLogger(__name__)
 ECHO_S = 10.0
 """How long a request waits for its own message, normally a few milliseconds. Long, because a busy
 worker must not decide alone; a bus that is down delivers no requests either. No request waits after
-one timed out until a message arrives again. What could not be sent for so long is out of date:
-nobody waits for it, and what became of it is in Nova's records."""
-UNSENT_MAX = 1000
-"""At most this many decisions wait to be sent, while the bus accepts none."""
+one timed out until a message arrives again."""
 CROSSING_S = 0.005
 """How long a reservation waits for others that cross it: RabbitMQ may deliver two messages to two
 queues in different orders if they are sent within about a millisecond."""
@@ -61,7 +57,7 @@ class Decisions:
         self._clock = clock
         self._worker = ""
         self._numbers = itertools.count()
-        self._unsent: queue.Queue[tuple[float, Reservation | None]] = queue.Queue(UNSENT_MAX)
+        self._unsent: queue.SimpleQueue[Reservation | None] = queue.SimpleQueue()
         self._cast: Callable[[str], None] | None = None
         self._echoes: dict[int, _Echo] = {}
         self._patience_s = ECHO_S
@@ -75,7 +71,7 @@ class Decisions:
     def stop(self) -> None:
         """Decide alone from now on."""
         self._cast = None
-        self._send(None)
+        self._unsent.put(None)
 
     @property
     def connected(self) -> bool:
@@ -104,7 +100,7 @@ class Decisions:
             return True
         decision = self._decision("tentative", node, query.resource, query.request)
         echo = self._echoes[decision.number] = _Echo()
-        self._send(decision)
+        self._unsent.put(decision)
         if not echo.arrived.wait(self._patience_s) and self._patience_s:
             self._patience_s = 0.0
             LOG.warning(
@@ -165,19 +161,11 @@ class Decisions:
         self, kind: wire.Kind, node: str, resource: str, request: ReportedInstance | None = None
     ) -> None:
         if self._cast is not None:
-            self._send(self._decision(kind, node, resource, request))
-
-    def _send(self, decision: Reservation | None) -> None:
-        """Hand it to the thread that sends, which ends with ``None``."""
-        with contextlib.suppress(queue.Full):
-            self._unsent.put_nowait((self._clock(), decision))
+            self._unsent.put(self._decision(kind, node, resource, request))
 
     def _run(self, cast: Callable[[str], None]) -> None:
         """Send in order; in its own thread, because a broker that is down must delay no request."""
-        while self._cast is not None:
-            since_s, decision = self._unsent.get()
-            if decision is None or self._clock() - since_s > ECHO_S:
-                continue
+        while (decision := self._unsent.get()) is not None:
             try:
                 cast(wire.encode(decision))
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own

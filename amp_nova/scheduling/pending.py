@@ -31,7 +31,8 @@ class Pending:
 class NovaInstance:
     """An instance in Nova's records.
 
-    ``needs``: what it needs on each host: the sizes before and after a resize if both are there.
+    ``needs``: what it needs on each host: the sizes before and after a resize if both are there,
+    none if its flavor was not read.
     ``busy``: Nova is working on it, or waits for a resize to be confirmed or reverted. ``settled``:
     nothing changes until somebody asks for it.
     """
@@ -77,17 +78,15 @@ def after_nova(
     kept = {}
     for resource, each in pending.items():
         if resource in instances and each.since_s < began_s:
-            nova = instances[resource]
-            if nova is None or not (nova.busy or node in nova.needs):
-                continue
-            if not nova.busy and resource in report.by_uuid:
+            nova, there = instances[resource], report.by_uuid.get(resource)
+            if nova is None or _over(node, nova, each, there):
                 continue
             if each.state == "tentative" and node in nova.needs:  # its worker may have ended
                 each = replace(each, state="chosen")
         kept[resource] = each
     for resource, nova in instances.items():
         # Nobody decided: a host given as az:host, or a decision from before the scheduler started.
-        if nova is None or resource in pending or not nova.needs.get(node):
+        if nova is None or resource in kept or not nova.needs.get(node):
             continue
         need = larger(report, *nova.needs[node])
         if not need.vcpus:
@@ -96,6 +95,18 @@ def after_nova(
         if there is None or larger(report, there, need) is need:
             kept[resource] = Pending(need, began_s)
     return kept
+
+
+def _over(node: str, nova: NovaInstance, pending: Pending, there: ReportedInstance | None) -> bool:
+    """Whether a reservation has ended; ``there``: the instance in the host's report."""
+    if nova.busy:
+        return False
+    if node not in nova.needs:
+        return True
+    if there is None:
+        return False
+    # If it was resized on this host, only its flavor says which of the two sizes it has now.
+    return bool(nova.needs[node]) or request_of(there) == request_of(pending.request)
 
 
 def larger(report: HostReport, *sizes: ReportedInstance) -> ReportedInstance:

@@ -1,6 +1,5 @@
 """Scheduler workers that tell each other what they decide."""
 
-import json
 import queue
 import threading
 import time
@@ -188,31 +187,6 @@ def test_a_worker_waits_again_once_a_message_has_come_back(monkeypatch):
         own.receive(sent.get(timeout=30.0))
         assert last.result(30.0)
     assert states.entry("host1").pending["c"].state == "tentative"
-    own.stop()
-
-
-def test_decisions_that_could_not_be_sent_for_long_are_not_sent(monkeypatch):
-    """Nobody waits for them, and they say what was true. Nor do they pile up."""
-    monkeypatch.setattr(decisions, "UNSENT_MAX", 3)
-    now_s, sent, accepts = [0.0], queue.Queue(), threading.Event()
-    own = Decisions(worker()[1], lambda: now_s[0])
-
-    def cast(text):
-        sent.put(json.loads(text)["resource"])
-        assert accepts.wait(30.0)
-
-    own.connect(cast)
-    own.release("host1", "a")
-    assert sent.get(timeout=30.0) == "a"
-    for resource in "bcdef":
-        own.release("host1", resource)
-    assert own._unsent.qsize() == 3
-    now_s[0] = decisions.ECHO_S + 1.0
-    accepts.set()
-    until(own._unsent.empty, 30, "the others")
-    own.release("host1", "g")
-
-    assert sent.get(timeout=30.0) == "g"
     own.stop()
 
 

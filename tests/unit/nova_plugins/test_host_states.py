@@ -279,7 +279,7 @@ class TestDecisions:
         # Once it has arrived it is what the report says.
         clock.now_s += 1
         receive(states, instance("a", (0.5, 2)), sequence=2)
-        states.follow({"a": NovaInstance({"host1": ()})}, clock())
+        states.follow({"a": NovaInstance({"host1": (request(pref_core=0.5),)})}, clock())
         assert self.fits(states, request(pref_core=1.5))
 
     def test_an_instance_that_is_back_counts_once(self, states, clock):
@@ -293,17 +293,22 @@ class TestDecisions:
         states.follow({"a": NovaInstance({"host1": ()})}, clock())
         assert not states.pending()
 
-    def test_a_resize_on_the_same_host_may_be_reverted(self, states, clock):
-        """To the larger size, until Nova is done with it."""
+    @pytest.mark.parametrize("now", [0.5, 2.0])
+    def test_a_resize_on_the_same_host_may_be_reverted(self, states, clock, now):
+        """To the larger size, until Nova is done with it and says which size it has."""
         receive(states, instance("a", (2.0, 2)))
         decide(states, "host1", "a", request(pref_core=0.5))
         receive(states, instance("a", (0.5, 0)), sequence=2)
         clock.now_s += 1
-        states.follow({"a": NovaInstance({"host1": ()}, busy=True)}, clock())
-        assert not self.fits(states, request(pref_core=2))
+        for busy in (True, False):
+            states.follow({"a": NovaInstance({"host1": ()}, busy=busy)}, clock())
+            assert not self.fits(states, request(pref_core=2))
 
-        states.follow({"a": NovaInstance({"host1": ()})}, clock())
-        assert self.fits(states, request(pref_core=2))
+        states.follow({"a": NovaInstance({"host1": (request(pref_core=now),)})}, clock())
+        assert self.fits(states, request(pref_core=2)) is (now == 0.5)
+        receive(states, instance("a", (now, 2)), sequence=3)
+        states.follow({"a": NovaInstance({"host1": ()})}, clock() + 1.0)
+        assert not states.pending()
 
     def test_a_resize_on_the_same_host_counts_the_new_size_until_it_is_reported(self, states):
         """The old size is reported until the guest restarts."""
