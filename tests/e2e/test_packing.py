@@ -74,6 +74,8 @@ class Packing:
 
     def delete(self, count):
         """Delete some at the same time."""
+        if not count:
+            return
         chosen = random.sample(sorted(self.placed), k=count)
         with ThreadPoolExecutor(count) as pool:
             list(pool.map(lambda resource: Server(self.cloud, resource).delete(), chosen))
@@ -124,6 +126,16 @@ def test_each_core_takes_one_of_six_tenths(packing, figure):
     packing.check()
     assert packing.boot([600] * 4) == [600] * 3
     assert packing.check() == [[600, 600]] * 2
+
+
+def test_as_many_boots_at_once_as_there_are_free_cores_are_all_placed(packing, figure):
+    """None is refused, whichever host each of them turned to first; again after some deletions."""
+    for count in (4, 2, 3):
+        packing.delete(count - 4 + len(packing.placed))
+        packing.check()
+        refused = packing.boot([600] * count)
+        figure(f"{count} boots at once onto {count} free cores: refused: {refused}")
+        assert (packing.check(), refused) == ([[600, 600]] * 2, [])
 
 
 def test_a_mix_never_over_books_a_core(packing, figure):

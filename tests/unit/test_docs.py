@@ -100,3 +100,16 @@ def test_every_command_of_the_openstack_client_is_accepted(command):
     parser = entries[name].load()(SimpleNamespace(), None).get_parser(" ".join(words[:3]))
 
     parser.parse_args(words[3:])
+
+
+@pytest.mark.parametrize("source", ["doc/source", "releasenotes/source"])
+def test_the_pages_are_built_without_a_warning(tmp_path, source):
+    """Malformed tables, references to nothing, notes that are not valid."""
+    pytest.importorskip("openstackdocstheme", reason="doc/requirements.txt is not installed")
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+
+    done = subprocess.run(
+        [*build, source, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
