@@ -225,7 +225,9 @@ class LibvirtSensor:
         weight = group.weight() if group else None
         if closely:
             found = (i for i, thread in threads.by_index.items() if thread.realtime())
-            guest.realtime, guest.sandboxed = frozenset(found), threads.sandboxed()
+            guest.realtime = frozenset(found)
+        if rescan:  # a process that has just started has no filter yet
+            guest.sandboxed = threads.sandboxed()
         if closely or guest.bursts_us:
             bursts = ((i, t.group.burst_us) for i, t in threads.by_index.items())
             guest.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.host_entry import Query
-from amp_nova.nova_plugins.host_states import CONTENDED, HostStates
+from amp_nova.nova_plugins.host_states import CONTENDED, LEAVING, HostStates
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import Pending
 from amp_nova.wire import decision as wire
@@ -80,19 +80,23 @@ class Decisions:
 
     def reserve(self, node: str, query: Query) -> HostFit:
         """Reserve capacity for a claim, unless another request or worker has taken it."""
-        until_s, refreshed = self._clock() + CONTENDED_S, False
+        until_s, looks = self._clock() + CONTENDED_S, 0
         while True:
             fit = self._states.reserve(node, query)
-            if fit.refused is None and self._ordered(node, query):
+            if fit.refused is None:
+                if self._ordered(node, query):
+                    return fit
+                fit = CONTENDED
+            if fit not in (CONTENDED, LEAVING):
                 return fit
-            if fit.refused not in (None, CONTENDED.refused):
+            late = self._clock() >= until_s
+            if (late and looks < 2) or (fit is LEAVING and not looks):
+                looks = 2 if late else 1
+                if self._refresh():
+                    continue
+            if late:
                 return fit
-            if self._clock() < until_s:
-                time.sleep(random.uniform(*RETRY_S))
-            elif refreshed or not self._refresh():
-                return CONTENDED
-            else:
-                refreshed = True
+            time.sleep(random.uniform(*RETRY_S))
 
     def _ordered(self, node: str, query: Query) -> bool:
         """Whether a reservation fits beside all that the bus has delivered before it."""

@@ -148,7 +148,7 @@ class Query:
         )
 
     def may_fit(self, entry: Entry) -> bool:
-        """Whether it fits if other requests give up what they claim at this moment."""
+        """Whether it fits if others give up what they claim, and what is gone has left for good."""
         chosen = {r: p for r, p in entry.pending.items() if p.state == "chosen"}
         if len(chosen) == len(entry.pending) or entry.counts(self.resource):
             return False

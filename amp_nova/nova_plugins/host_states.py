@@ -39,6 +39,8 @@ FORGET_AFTER = 20
 counts however old it is."""
 CONTENDED = HostFit(refused="other requests claim its capacity")
 """Until their claims succeed or fail."""
+LEAVING = HostFit(refused="an instance that is gone may still need its capacity")
+"""Until Nova says that it left."""
 LOG_EVERY_S = 60.0
 """Refused reports of one kind are logged at most once in this time, whoever sends them."""
 
@@ -146,7 +148,9 @@ class HostStates:
             self._decide(node, resource, each)
 
     def reserve(self, node: str, query: Query) -> HostFit:
-        """Reserve capacity if it still fits; ``CONTENDED`` if other claims in progress hold it.
+        """Reserve capacity if it still fits.
+
+        ``CONTENDED`` or ``LEAVING`` if what holds it may end in a moment.
 
         Other requests may have been decided since the filter ran.
         """
@@ -158,7 +162,8 @@ class HostStates:
             if fit.refused is None:
                 self._decide(node, query.resource, Pending(query.request, self._clock(), "sent"))
             elif query.may_fit(entry):
-                return CONTENDED
+                gone = any(p.state == "gone" for p in entry.pending.values())
+                return LEAVING if gone else CONTENDED
             return fit
 
     def ordered(self, node: str, resource: str) -> bool:
@@ -177,7 +182,7 @@ class HostStates:
             before = {
                 r: p
                 for r, p in entry.pending.items()
-                if p.state == "chosen"
+                if p.state in ("chosen", "gone")
                 or (p.state == "tentative" and (p.since_s <= each.since_s or r < resource))
             }
             capacity = entry.capacity_beside(before, resource)

@@ -12,10 +12,11 @@ from typing import Literal
 from amp_nova.scheduling.demands import demands_of, request_of, sum_refcores
 from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
 
-State = Literal["sent", "tentative", "chosen"]
+State = Literal["sent", "tentative", "chosen", "gone"]
 """Of a reservation. ``sent``: this worker has told the others, and not heard its own message yet;
 ``tentative``: it counts before all later ones, but its worker may still give it up; ``chosen``:
-Nova has chosen the host, or the instance is there."""
+Nova has chosen the host, or the instance is there; ``gone``: the host reported it before and does
+not any more, so Nova will probably say that it left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +57,15 @@ def after_report(
     undefines its domain for a moment.
     """
     there = after.by_uuid
-    kept = {
-        instance.resource: Pending(request_of(instance), now_s)
-        for instance in before.instances
-        if instance.booked and instance.resource not in there and instance.resource not in pending
+    gone = {
+        i.resource: replace(pending.get(i.resource) or Pending(request_of(i), now_s), state="gone")
+        for i in before.instances
+        if i.booked and i.resource not in there
     }
     # The newest first, as many as a host can have besides those that it reports.
     vcpus = VCPUS_MAX - sum(len(i.vcpus) for i in after.instances)
     bounded = {}
-    for resource, each in {**kept, **pending}.items():
+    for resource, each in {**gone, **pending, **gone}.items():
         vcpus -= 0 if resource in there else len(each.request.vcpus)
         if vcpus >= 0:
             bounded[resource] = each
@@ -81,7 +82,9 @@ def after_nova(
             nova, there = instances[resource], report.by_uuid.get(resource)
             if nova is None or _over(node, nova, each, there):
                 continue
-            if each.state == "tentative" and node in nova.needs:  # its worker may have ended
+            # Its worker may have ended; and what is gone has not left.
+            stays = each.state == "tentative" or (each.state == "gone" and not nova.busy)
+            if stays and node in nova.needs:
                 each = replace(each, state="chosen")
         kept[resource] = each
     for resource, nova in instances.items():

@@ -5,6 +5,7 @@ are in thousandths of the reference core.
 """
 
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,6 +19,8 @@ from tools.cloud.processes import until
 CORE = round(1000 * (1 - RESERVE_RATIO))
 SIZES = (600, 350, 150)
 AT_ONCE, STEPS = 12, 4
+REPORTED_S = 3.0
+"""In two seconds an agent reports that a server has left, as ``scheduling.rst`` says."""
 
 pytestmark = [pytest.mark.cores(2), pytest.mark.timeout(1800)]
 
@@ -133,6 +136,7 @@ def test_as_many_boots_at_once_as_there_are_free_cores_are_all_placed(packing, f
     for count in (4, 2, 3):
         packing.delete(count - 4 + len(packing.placed))
         packing.check()
+        time.sleep(REPORTED_S)
         refused = packing.boot([600] * count)
         figure(f"{count} boots at once onto {count} free cores: refused: {refused}")
         assert (packing.check(), refused) == ([[600, 600]] * 2, [])

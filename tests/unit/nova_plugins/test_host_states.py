@@ -7,7 +7,7 @@ import pytest
 
 from amp_nova.nova_plugins import host_entry, options
 from amp_nova.nova_plugins.host_entry import Query
-from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.host_states import CONTENDED, LEAVING, HostStates
 from amp_nova.scheduling import pending
 from amp_nova.scheduling.host_fit import fit
 from amp_nova.scheduling.pending import NovaInstance, Pending
@@ -257,6 +257,23 @@ class TestDecisions:
         assert not states.reserve(
             "host1", Query("a", request(pref_core=2))
         ).refused  # resized while stopped
+
+    def test_what_is_gone_holds_its_capacity_until_nova_says_that_it_left(self, states, clock):
+        """Until then nobody gets it, but a request may wait for it, unless Nova has it there."""
+        receive(states, instance("a", (0.5, 0)), instance("b", (1.5, 2)))
+        receive(states, sequence=2)
+        query = Query("c", request(pref_core=1.5))
+        assert query.may_fit(states.entry("host1"))
+        assert states.reserve("host1", query) == LEAVING
+
+        clock.now_s += 1
+        deleting = NovaInstance({"host1": ()}, busy=True)
+        states.follow({"a": NovaInstance({"host1": ()}, settled=True), "b": deleting}, clock())
+        assert states.reserve("host1", query) == LEAVING
+
+        states.follow({"b": None}, clock())
+        assert not states.reserve("host1", query).refused
+        assert states.reserve("host1", Query("d", request(pref_core=1.5))) == CONTENDED
 
     @pytest.mark.parametrize(
         ("needs", "counts"),
