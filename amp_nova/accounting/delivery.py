@@ -22,6 +22,8 @@ CAUSES = ("throttle", "contention", "core_type", "frequency", "smt")
 
 RATIO_BUCKETS = (0.5, 0.8, 0.9, 0.95, 0.97, 0.99, 1.0, 1.01, 1.03, 1.05, 1.1)
 """Upper bounds of the histogram of delivered ratios over windows."""
+KEPT_RATIO = 0.95
+"""A window or minute that delivers less of a booking is missed."""
 
 MINUTE_S = 60.0
 """Length of the windows in the histogram of delivered ratios, from which service levels follow."""

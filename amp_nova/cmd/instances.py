@@ -5,14 +5,17 @@ The agent answers the first two; the others work without it.
 
 import argparse
 import io
+import math
 import shutil
 import sys
 import textwrap
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, NoReturn
 
 from amp_nova import conf as options
+from amp_nova.accounting.delivery import KEPT_RATIO, MINUTE_S
 from amp_nova.agent.operator import control_socket
 from amp_nova.cmd.arguments import add_config_file, number
 from amp_nova.cmd.command import Answer, Command, Report, Screen, short
@@ -21,6 +24,8 @@ from amp_nova.guard import locks
 from amp_nova.guard.pauses import Pauses
 
 COLUMNS = ("Domain", "VCPU", "Booked", "Delivered", "Ratio", "Quota", "Core Type", "Note")
+Past = deque[tuple[float, dict[Any, Any]]]
+"""Shortfalls by instance and vCPU at times in seconds, the oldest first."""
 NO_LIBVIRT = "libvirt's Python binding is missing: install amp-nova[agent]"
 NONE_HERE = (
     "no instance is running on this host: start one, with a flavor that 'amp-nova flavor check'"
@@ -46,7 +51,7 @@ class ShowStatus(Report):
 
     _epilog = """examples:
   amp-nova status
-  amp-nova status --watch                         redraw it in every cycle until Ctrl-C
+  amp-nova status --watch                         the worst first, until Ctrl-C
   amp-nova status -c domain -c ratio --sort-column ratio
   amp-nova status -f json
 """
@@ -54,7 +59,7 @@ class ShowStatus(Report):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of ``status``."""
         parser.add_argument(
-            "--watch", action="store_true", help="redraw the table in every cycle of the agent"
+            "--watch", action="store_true", help="show a verdict and the worst, in every cycle"
         )
         add_config_file(parser)
 
@@ -63,33 +68,42 @@ class ShowStatus(Report):
         agent = options.load(files=args.config_file).agent
         if args.watch:
             self._watch(args, Path(agent.state_path), agent.cycle_s)
-        return _status(Path(agent.state_path))
+        return _status(_answer(Path(agent.state_path), {"command": "status"}))
 
     def _watch(self, args: argparse.Namespace, state_path: Path, cycle_s: float) -> NoReturn:
-        """Draw the table in every cycle, until Ctrl-C ends the program (0)."""
+        """Draw the verdict and the table in every cycle, until Ctrl-C ends the program (0)."""
         if args.formatter != "table" or not sys.stdout.isatty():
             raise ConfigInvalid(
-                "--watch draws a table on a terminal: leave it out for other formats, pipes and"
-                " files"
+                "--watch draws a table on a terminal: leave it out for other formats and files"
             )
-        terminal = Screen()
+        args.columns = args.columns or ["domain", "vcpu", "booked", "ratio", "note"]
+        args.max_width = 10_000  # one line for each vCPU, which the screen cuts
+        terminal, past = Screen(), Past()
         try:
             while True:
-                terminal.draw(self._drawing(args, state_path))
+                terminal.draw(self._drawing(args, state_path, past))
                 time.sleep(cycle_s)
         except KeyboardInterrupt:
             sys.exit(0)
 
-    def _drawing(self, args: argparse.Namespace, state_path: Path) -> str:
-        """The table now, or why there is none."""
+    def _drawing(self, args: argparse.Namespace, state_path: Path, past: Past) -> str:
+        """The verdict and as many vCPUs as fit now, the worst first, or why there are none."""
+        width, height = shutil.get_terminal_size()
         try:
-            self._answer = _status(state_path)
+            reply = _answer(state_path, {"command": "status"})
         except AnswerIsNo as exc:
-            return textwrap.fill(f"amp-nova: {exc}", shutil.get_terminal_size().columns)
+            return textwrap.fill(f"amp-nova: {exc}", width)
+        span_s = lose_recently(reply["status"], past, time.monotonic())
+        alone = ((i, [[v] for v in i["vcpus"]] or [[]]) for i in reply["status"])
+        vcpus = sorted(({**i, "vcpus": v} for i, vs in alone for v in vs), key=_least_ratio)
+        self._answer = _status({**reply, "status": vcpus})
+        lines = [_verdict(vcpus), *self._answer.below]
         self.app.stdout = io.StringIO()
         self.produce_output(args, self._answer.columns, self._answer.rows)
-        text: str = self.app.stdout.getvalue()
-        return text
+        lines += self.app.stdout.getvalue().splitlines()[:-1]
+        fit = height - 2  # the last line, and the cursor below it
+        more = f"{len(lines) - fit} more; " if len(lines) > fit else ""
+        return "\n".join([*lines[:fit], f"{more}losses are those of the last {span_s:.0f} s"])
 
 
 class Explain(Report):
@@ -112,9 +126,38 @@ class Explain(Report):
         return Answer(("Reason",), rows, explained, above=[name])
 
 
-def _status(state_path: Path) -> Answer:
-    """A row for each vCPU; ``AnswerIsNo`` if no agent responds."""
-    reply = _answer(state_path, {"command": "status"})
+def lose_recently(instances: list[dict[str, Any]], past: Past, now_s: float) -> float:
+    """Leave what vCPUs lost in the last minute, or since ``past`` began; returns its seconds."""
+    vcpus = {(i["instance"], v["index"]): v for i in instances for v in i["vcpus"]}
+    past.append((now_s, {k: v["shortfall_refcore_s"] for k, v in vcpus.items()}))
+    while len(past) > 2 and now_s - past[1][0] >= MINUTE_S:
+        past.popleft()
+    for key, vcpu in vcpus.items():
+        before, now = past[0][1].get(key, {}), vcpu["shortfall_refcore_s"]
+        vcpu["shortfall_refcore_s"] = {c: s - before.get(c, 0.0) for c, s in now.items()}
+    return now_s - past[0][0]
+
+
+def _least_ratio(instance: dict[str, Any]) -> float:
+    """The least part of a booking it gets: 0 if not enforced, infinite if it books nothing."""
+    booked = [v for v in instance["vcpus"] if v["kind"] != "best_effort"]
+    if instance["problem"] or any(v["note"] for v in booked):
+        return 0.0
+    ratios = (1.0 if (r := v["delivered_ratio"]) is None else r for v in booked)
+    return min(ratios, default=math.inf)
+
+
+def _verdict(vcpus: list[dict[str, Any]]) -> str:
+    """Whether all bookings are kept; ``vcpus``: an instance for each, the worst first."""
+    ratios = [r for r in map(_least_ratio, vcpus) if r < math.inf]
+    if short := sum(r < KEPT_RATIO for r in ratios):
+        worst = " vCPU ".join([vcpus[0]["domain"], *(str(v["index"]) for v in vcpus[0]["vcpus"])])
+        return f"{short} of {len(ratios)} booked vCPUs are short, the worst: {worst}"
+    return "All bookings are kept." if ratios else "There is no booking on this host."
+
+
+def _status(reply: dict[str, Any]) -> Answer:
+    """A row for each vCPU."""
     instances = reply["status"]
     below = list(reply.get("warnings", ()))
     rows: list[tuple[object, ...]] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
 
-from amp_nova.accounting.delivery import CAUSES
+from amp_nova.accounting.delivery import CAUSES, KEPT_RATIO
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.publish import host_info
 from amp_nova.agent.publish.host_info import HostInfo
@@ -22,8 +22,6 @@ from amp_nova.model.topology import PCpu
 WIDTH, HEIGHT = 600, 100
 """Of a chart, in units of its SVG."""
 STALE_S = 30.0
-SHORT_RATIO = 0.95
-"""Below this, a booking is reported as not delivered."""
 NAMED_MAX = 5  # instances in the banner
 WORDS = {
     "throttle": "throttle (limit too low)",
@@ -91,7 +89,7 @@ class InstanceRow:
         if not self.is_booked:
             return "best effort" if now == "?" else f"{now} {unit}, best effort"
         ratios = [r for v in self.record.vcpus if (r := v.account.last.ratio) is not None]
-        content = delivered < SHORT_RATIO * amount and ratios and min(ratios) >= SHORT_RATIO
+        content = delivered < KEPT_RATIO * amount and ratios and min(ratios) >= KEPT_RATIO
         return f"{now} of {figure(amount)} {unit}{', all it wanted' if content else ''}"
 
 
@@ -114,7 +112,7 @@ def _complaints(record: DomainRecord) -> list[str]:
         ratio, index = vcpu.account.last.ratio, vcpu.reading.index
         if host_info.unenforced(vcpu):
             by_reason[vcpu.failure or vcpu.entitlement.note or ""].append(index)
-        elif ratio is not None and ratio < SHORT_RATIO:
+        elif ratio is not None and ratio < KEPT_RATIO:
             by_reason[f"gets {ratio:.0%} of the booked capacity that it wants"].append(index)
     of_vcpus = (f"vCPU {cpulist.show(i)}: {why}" for why, i in by_reason.items())
     return [*([record.problem] if record.problem else []), *of_vcpus]

@@ -12,16 +12,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
+from amp_nova.accounting.delivery import CAUSES, KEPT_RATIO, RATIO_BUCKETS
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.publish.host_info import Distribution, HostInfo, slowdown_of, unenforced
 from amp_nova.model.observation import DomainReading
 
 Labels = tuple[str, ...]
 Values = dict[Labels, float]
-KEPT = 0.95
-"""An instance has the one bucket that the service level needs: minutes below this ratio."""
-SHORT_RATIO = 1.0 - KEPT
 SUDDEN = ("throttle", "contention")
 """Causes of a shortfall that come and go: their series start at 0, or a single event would not show
 in rates. Other causes last, and some cannot be measured: their series start with the first loss."""
@@ -176,7 +173,7 @@ def undefended_by_cause(snap: Snapshot) -> Mapping[str, float]:
         account = vcpu.account
         owed_ref_s = account.delivery.owed_ref_s or account.ref_s
         for cause, short_ref_s in zip(CAUSES, account.shortfall_ref_s, strict=True):
-            vcpus[cause] += cause != "throttle" and short_ref_s > SHORT_RATIO * owed_ref_s
+            vcpus[cause] += cause != "throttle" and short_ref_s > (1.0 - KEPT_RATIO) * owed_ref_s
     return {cause: vcpus[cause] for cause in CAUSES[1:]}
 
 
@@ -203,7 +200,7 @@ def _minutes(counts: Sequence[float], ratios: float, *bounds: float) -> Distribu
 def minutes_of_instance(domain: DomainRecord) -> Distribution | None:
     """The histogram of delivered ratios of an instance, with one bucket; ``None`` if empty."""
     counts = domain.ratios.counts
-    return _minutes(counts, domain.ratios.total, KEPT) if any(counts) else None
+    return _minutes(counts, domain.ratios.total, KEPT_RATIO) if any(counts) else None
 
 
 def minutes_of_host(snap: Snapshot) -> Distribution:

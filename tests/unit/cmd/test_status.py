@@ -3,18 +3,21 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
+from collections import deque
+from functools import partial
 
 import pytest
 
 from amp_nova.accounting.delivery import Last
 from amp_nova.agent.operator import control_socket
 from amp_nova.agent.operator import status as status_
-from amp_nova.cmd.instances import NONE_HERE
+from amp_nova.cmd.instances import NONE_HERE, lose_recently
 from tests.support import reports
-from tests.support.reports import best_effort, booked, instance, ips
+from tests.support.reports import account, best_effort, booked, instance, ips
 from tests.support.tables import cells
 
 UUID = "uuid-of-instance-00000001"
@@ -91,37 +94,119 @@ def test_those_that_get_the_least_first(run, serve):
     ]
 
 
-def test_watch_draws_the_table_again_in_every_cycle(run, serve, config):
-    """On a terminal: an agent that is not there yet, then its instances, until Ctrl-C."""
+@pytest.fixture
+def watch(config):
+    """Starts ``status --watch`` on a terminal of 80x24; what it draws up to a text."""
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "amp_nova.cmd.cli", "status", "--watch", "--config-file", config]
+    size = {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
+    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen(words, **ends, env=os.environ | size) as process:
+        os.close(theirs)
+        yield partial(_read_until, ours)
+        process.send_signal(signal.SIGINT)
+    os.close(ours)
+    assert process.returncode == 0
+
+
+def screen(drawn):
+    """The lines of the last whole drawing."""
+    *_, last, _ = re.split(r"\r\x1b\[J", drawn)
+    return [line.rstrip() for line in re.sub(r"\x1b\[\d+A", "", last).splitlines()]
+
+
+def short(ratio, lost=0.25):
+    """An account of a vCPU that got this part of its booking."""
+    return account(last=Last(ratio=ratio), shortfall_ref_s=(0.0, lost, 0.0, 0.0, 0.0))
+
+
+def test_watch_waits_for_the_agent_and_draws_in_every_cycle(run, serve, watch):
+    """Only on a terminal; until Ctrl-C."""
     status, _, err = run("status", "--watch")
     assert (status, err.count("\n")) == (2, 1)
     assert "--watch draws a table on a terminal: leave it out for other formats" in err
-    words = [sys.executable, "-m", "amp_nova.cmd.cli", "status", "--watch", "--config-file", config]
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        words,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
-    ) as watch:
-        os.close(theirs)
-        _read_until(ours, "no agent responds")
-        serve(instance(booked()))
-        seen = _read_until(ours, "0.975"), _read_until(ours, "0.975")
-        watch.send_signal(signal.SIGINT)
-    os.close(ours)
 
-    assert all("instance-00000001" in table for table in seen)
-    assert watch.returncode == 0
+    watch("no agent responds")
+    serve(instance(booked()))
+
+    *lines, losses = screen(watch("losses", 3))
+
+    assert losses.startswith("losses are those of the last ")
+    assert lines == [
+        "All bookings are kept.",
+        "+-------------------+------+--------+-------+------+",
+        "| Domain            | VCPU | Booked | Ratio | Note |",
+        "+-------------------+------+--------+-------+------+",
+        "| instance-00000001 |    0 | 0.5    | 0.975 |      |",
+    ]
 
 
-def _read_until(terminal, text):
-    """What a terminal shows up to this text."""
+def test_watch_shows_the_verdict_then_the_worst_of_a_host_with_many_vcpus(serve, watch):
+    """One line each on 80x24, those without a booking last; the others are counted."""
+    serve(
+        *(instance(booked(), best_effort(1), name=f"instance-{n:08}") for n in range(20)),
+        instance(booked(account=short(0.5)), name="instance-00000020"),
+        instance(ips(note="unverifiable: no counter, " * 9), name="instance-00000021"),
+        instance(name="instance-00000022", problem="its threads cannot be read"),
+    )
+
+    lines = screen(watch("losses", 3))
+    first = [" ".join(row) for row in cells("\n".join(lines))]
+
+    assert (len(lines), max(map(len, lines))) == (23, 80)
+    assert lines[0] == "3 of 23 booked vCPUs are short, the worst: instance-00000021 vCPU 0"
+    assert [row.split()[0] for row in first[1:5]] == [
+        f"instance-000000{n}" for n in ("21", "22", "20", "00")
+    ]
+    assert lines[-1].startswith("25 more; losses are those of the last ")
+
+
+def test_watch_shows_what_was_lost_since_it_began(serve, watch):
+    """Not since the agent started; a vCPU that arrives has lost all that it lost."""
+    serve(instance(booked(account=short(0.8, lost=100.0))))
+    before = screen(watch("losses", 2))
+    later = instance(booked(account=short(0.9, lost=0.5)), name="instance-00000002")
+    serve(instance(booked(account=short(0.8, lost=100.25))), later)
+    watch("instance-00000002")
+    after = screen(watch("losses", 3))
+
+    assert [row[-1] for row in cells("\n".join(before))] == ["Note", ""]
+    assert [row[-1] for row in cells("\n".join(after))] == [
+        "Note",
+        "short contention 0.25 refcore s",
+        "short contention 0.5 refcore s",
+    ]
+
+
+def test_losses_are_those_of_the_last_minute():
+    """Of drawings 20 s apart, while 1 refcore s is lost in each second; seconds, and the loss."""
+    past, seen = deque(), []
+    for now_s in range(0, 140, 20):
+        status = status_.status(reports.cycle(instance(booked(account=short(0.5, 7.0 + now_s)))))
+        span_s = lose_recently(status, past, now_s)
+        seen.append((span_s, status[0]["vcpus"][0]["shortfall_refcore_s"]["contention"]))
+
+    assert seen == [(s, s) for s in (0, 20, 40, 60, 60, 60, 60)]
+
+
+def _read_until(terminal, text, times=1):
+    """What a terminal shows until it has shown this text so often."""
     seen = ""
-    while text not in seen:
+    while seen.count(text) < times:
         seen += os.read(terminal, 4096).decode()
     return seen
+
+
+def test_watch_of_a_host_without_bookings(serve, watch):
+    """There is a verdict also where nothing runs; its place has the next step."""
+    serve(instance(best_effort()))
+    some = screen(watch("losses", 3))
+    serve()
+    watch("start one")
+    none = screen(watch("losses", 3))
+
+    assert (some[0], len(cells("\n".join(some)))) == ("There is no booking on this host.", 2)
+    assert none[:-1] == ["There is no booking on this host.", NONE_HERE[:80].rstrip()]
 
 
 @pytest.mark.parametrize(("form", "said"), [("table", NONE_HERE), ("json", "[]"), ("yaml", "[]")])
