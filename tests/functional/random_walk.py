@@ -465,6 +465,8 @@ class Walk:
         if chosen:
             assert server["OS-EXT-SRV-ATTR:host"] == chosen, server
             self.leaves(guest, guest.host, guest.size)
+            # Nova's fake driver keeps it there, so that it could not be evacuated back later.
+            self.cloud.computes[guest.host].manager.driver.instances.pop(guest.uuid, None)
             guest.host = chosen
 
     def _after_evacuate(self, operation, guest, server, chosen):
