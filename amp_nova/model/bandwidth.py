@@ -44,9 +44,10 @@ class Bandwidth(NamedTuple):
 
         In any ``t`` seconds it gets at least ``cores * (t - delay_s)``: that of a periodic resource
         (Shin and Lee 2003, equation 10), whose quota may come at the begin of one period and at
-        the end of the next, and of a tick by which an earlier quota was overrun.
+        the end of the next, and of two ticks: one by which an earlier quota was overrun, and one
+        by which the scheduler, which is fair and knows no deadlines, may be late.
         """
-        return 2.0 * (self.period_us - self.quota_us) / 1e6 + TICK_S / self.cores
+        return 2.0 * (self.period_us - self.quota_us) / 1e6 + 2.0 * TICK_S / self.cores
 
 
 def period_us(least_cores: float) -> int:

@@ -118,7 +118,7 @@ def test_the_table(check):
         ["0", "pref_core", "1.5", "-", "hard", "any", "-"],
         ["1", "ips", "-", "800000000", "hard", "any", "-"],
         ["2", "best_effort", "-", "-", "-", "any", "-"],
-        ["3", "pref_core", "0.25", "-", "hard", "any", "46"],
+        ["3", "pref_core", "0.25", "-", "hard", "any", "62"],
     ]
 
     _, out, _ = check("amp:pref_core=0.25", "amp:limit=soft", "--vcpus=1")

@@ -351,7 +351,7 @@ def test_flavor_list_shows_bookings(cloud):
 
     assert [row["Name"] for row in cloud.rows(ListFlavor)] == ["count", "half"]
     assert [row["Booking"] for row in cloud.rows(ListFlavor)] == ["2.5G Ips", "0.5 refcores"]
-    assert [row["Delay (ms)"] for row in cloud.rows(ListFlavor)] == [None, 28]
+    assert [row["Delay (ms)"] for row in cloud.rows(ListFlavor)] == [None, 36]
     assert len(cloud.rows(ListFlavor, "--best-effort")) == 3
 
 

@@ -90,7 +90,7 @@ def test_status_is_sorted_by_domain_and_unknown_values_are_null():
 
 def test_booking_is_explained_from_entitlement_to_delivery():
     """Every figure, where it comes from, and the shortfall by cause."""
-    late = "it may be 166 ms behind a core of that speed"
+    late = "it may be 182 ms behind a core of that speed"
     lately = "it was at most 40 ms behind in this minute"
 
     assert explained(reports.booked()) == [
