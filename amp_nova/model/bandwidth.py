@@ -42,10 +42,11 @@ class Bandwidth(NamedTuple):
     def delay_s(self) -> float:
         """How far a vCPU that wants to run may fall behind a core of this speed, in seconds.
 
-        In any ``t`` seconds it gets at least ``cores * (t - delay_s)``: that of a periodic resource
-        (Shin and Lee 2003, equation 10), whose quota may come at the begin of one period and at
-        the end of the next, and of two ticks: one by which an earlier quota was overrun, and one
-        by which the scheduler, which is fair and knows no deadlines, may be late.
+        In any ``t`` seconds it gets at least ``cores * (t - delay_s)``, but for the 2 % that it may
+        lose on a full core, where a quota is not always used up in its period. That is the delay of
+        a periodic resource (Shin and Lee 2003, equation 10), whose quota may come at the begin of
+        one period and at the end of the next, and of two ticks: one by which an earlier quota was
+        overrun, and one by which the scheduler, which is fair and knows no deadlines, may be late.
         """
         return 2.0 * (self.period_us - self.quota_us) / 1e6 + 2.0 * TICK_S / self.cores
 
