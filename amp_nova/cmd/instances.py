@@ -94,8 +94,13 @@ class ShowStatus(Report):
         except AnswerIsNo as exc:
             return textwrap.fill(f"amp-nova: {exc}", width)
         span_s = lose_recently(reply["status"], past, time.monotonic())
-        alone = ((i, [[v] for v in i["vcpus"]] or [[]]) for i in reply["status"])
-        vcpus = sorted(({**i, "vcpus": v} for i, vs in alone for v in vs), key=_least_ratio)
+        # An instance for each vCPU, and one that has none, because it cannot be read, as it is.
+        vcpus = [
+            {**i, "vcpus": one}
+            for i in reply["status"]
+            for one in [[v] for v in i["vcpus"]] or [[]]
+        ]
+        vcpus.sort(key=_least_ratio)
         self._answer = _status({**reply, "status": vcpus})
         lines = [_verdict(vcpus), *self._answer.below]
         self.app.stdout = io.StringIO()

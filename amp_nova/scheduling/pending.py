@@ -57,15 +57,17 @@ def after_report(
     undefines its domain for a moment.
     """
     there = after.by_uuid
-    gone = {
-        i.resource: replace(pending.get(i.resource) or Pending(request_of(i), now_s), state="gone")
-        for i in before.instances
-        if i.booked and i.resource not in there
-    }
+    kept = {}
+    for instance in before.instances:
+        resource = instance.resource
+        each = pending.get(resource) or Pending(request_of(instance), now_s)
+        if instance.booked and resource not in there and each.state == "chosen":
+            kept[resource] = replace(each, state="gone")
+    kept |= {resource: each for resource, each in pending.items() if resource not in kept}
     # The newest first, as many as a host can have besides those that it reports.
     vcpus = VCPUS_MAX - sum(len(i.vcpus) for i in after.instances)
     bounded = {}
-    for resource, each in {**gone, **pending, **gone}.items():
+    for resource, each in kept.items():
         vcpus -= 0 if resource in there else len(each.request.vcpus)
         if vcpus >= 0:
             bounded[resource] = each

@@ -364,7 +364,7 @@ class RefusedClaimsTest(ReservationsTestCase):
             )
         )
 
-    def test_the_next_request_looks_into_novas_records(self):
+    def test_the_next_request_is_placed_after_nova_is_asked(self):
         """Before it gives up what a request has reserved that has failed."""
         self.answer.set()
         self.boot(self.flavor(vcpus=2, pref_core="1"), state="ERROR")

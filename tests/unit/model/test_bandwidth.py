@@ -53,6 +53,6 @@ def test_the_worst_schedule_is_that_far_behind():
 @pytest.mark.parametrize(
     ("refcores", "least_s"), [(None, None), (1.0, None), (0.5, 0.036), (0.1, 0.17)]
 )
-def test_what_a_flavor_promises_on_a_reference_core(refcores, least_s):
+def test_the_delay_of_a_booking_on_a_reference_core(refcores, least_s):
     """Nothing where nothing limits it."""
     assert reference_delay_s(refcores) == (least_s if least_s is None else pytest.approx(least_s))

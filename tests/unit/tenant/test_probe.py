@@ -173,7 +173,7 @@ def test_one_second_without_a_fifth_of_a_core_breaks_the_promise():
         assert document(LIMITED | {"cores_by_second": [0.3] * 44 + [least]})["scs_kept"] is kept
 
 
-def test_the_servers_own_load_is_not_held_against_the_host():
+def test_load_of_the_server_itself_is_no_contention():
     """A third of a vCPU went to its own processes: no contention, and no verdict."""
     lost = {"capacity_cores": 0.66, "lost_to_contention_ratio": 0.34, "lost_to_limit_ratio": 0.0}
     found = LIMITED | lost | {"limit_cores": None, "cores_by_second": [0.1] * 45}
