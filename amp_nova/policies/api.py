@@ -24,10 +24,6 @@ from amp_nova.exceptions import InvalidPlan
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import Topology
 
-PER_VCPU = "per_vcpu=true"
-"""Appended to a policy's name, after a colon, if this parameter makes the policy compare vCPUs
-instead of instances."""
-
 
 class VcpuView(Struct, frozen=True):
     """One best-effort vCPU: where it may run, where it is, and what it did in the last interval."""

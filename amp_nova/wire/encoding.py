@@ -80,7 +80,6 @@ class _Host(Struct, omit_defaults=True):
     bookable: str = ""
     reserve_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.0
     groups: Annotated[tuple[_Group, ...], Meta(max_length=INSTANCES_MAX)] = ()
-    policy: Text = "none"
     healthy: bool = True
 
 
@@ -101,7 +100,6 @@ def encode(report: HostReport) -> str:
         cpulist.show(report.bookable),
         report.reserve_ratio,
         _groups(report.instances),
-        report.policy,
         report.healthy,
     )
     return msgspec.json.encode(host).decode()
@@ -243,7 +241,6 @@ def _report(host: _Host) -> HostReport:
         pcpus_of(host.bookable),
         host.reserve_ratio,
         instances,
-        host.policy,
         host.healthy,
     )
 

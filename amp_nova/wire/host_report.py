@@ -103,14 +103,12 @@ class Origin(Struct, frozen=True, gc=False):
 
     ``node``: Nova's ``hypervisor_hostname``. ``boot_id`` changes when the agent restarts, and
     ``sequence`` counts its reports from then on. ``time_s``: wall time, for people to read.
-    ``uptime_s``: time since the host booted, which schedulers of earlier versions need.
     """
 
     node: Name
     boot_id: Name
     sequence: Count
     time_s: Number
-    uptime_s: Number
 
     def __post_init__(self) -> None:
         if not (self.node.isprintable() and self.boot_id.isprintable()):
@@ -126,7 +124,6 @@ class HostReport:
     bookable: frozenset[int]
     reserve_ratio: float = 0.0
     instances: tuple[ReportedInstance, ...] = ()
-    policy: str = "none"
     healthy: bool = True
     by_uuid: Mapping[str, ReportedInstance] = field(init=False, repr=False, compare=False)
     cpu_lists: tuple[frozenset[int], ...] = field(init=False, repr=False, compare=False)

@@ -79,7 +79,6 @@ def read(whole: Place, replaced: dict[str, str]) -> CloudScenario:
         _flavors(keys.cloud.flavors, at["flavors"]),
         keys.cloud.instances_per_host,
         keys.cloud.lifetime_s,
-        keys.policy,
         keys.cloud.vcpus_ratio,
         keys.cloud.candidates,
         keys.cloud.reserve_ratio,

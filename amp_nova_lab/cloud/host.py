@@ -36,12 +36,10 @@ class CloudFlavor:
 class CloudHost:
     """A host; what is derived from its instances is computed once after each change."""
 
-    def __init__(
-        self, name: str, topology: Topology, policy: str, reserve_ratio: float = RESERVE_RATIO
-    ) -> None:
+    def __init__(self, name: str, topology: Topology, reserve_ratio: float = RESERVE_RATIO) -> None:
         pcpus = frozenset(p.id for p in topology.pcpus)
-        origin = Origin(name, "boot", 0, 0.0, 0.0)
-        self.report = HostReport(origin, topology, pcpus, reserve_ratio, policy=policy)
+        origin = Origin(name, "boot", 0, 0.0)
+        self.report = HostReport(origin, topology, pcpus, reserve_ratio)
         self.vcpus = 0
         self.bookable_refcores = sum(bookable_refcores(topology, pcpus).values())
         self.unplaced = 0
@@ -72,7 +70,7 @@ class CloudHost:
     def best_effort_refcores(self) -> float:
         """What best-effort vCPUs get, in reference cores, as schedulers estimate it."""
         demand, idle_worth = self.demand, 0.0
-        left = float(demand.order.counts[-1])
+        left = float(demand.vcpus)
         # The scheduler values idle cores too, and the fastest are the last to idle.
         for at, _, worth in demand.fastest_first:
             used = min(left, demand.cores[at])

@@ -35,7 +35,6 @@ class SimulatedCloud:
     flavors: Sequence[CloudFlavor]
     instances_per_host: float
     lifetime_s: float
-    policy: str = "amp-vm"
     vcpus_ratio: float = 4.0
     candidates: int = 100
     reserve_ratio: float = RESERVE_RATIO
@@ -84,7 +83,7 @@ class _Run:
     def __init__(self, cloud: SimulatedCloud, seed: int) -> None:
         self._cloud = cloud
         self._hosts = [
-            CloudHost(f"host{n}", topology, cloud.policy, cloud.reserve_ratio)
+            CloudHost(f"host{n}", topology, cloud.reserve_ratio)
             for n, topology in enumerate(cloud.hosts)
         ]
         self._chance = random.Random(f"{seed} cloud")

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -138,32 +138,28 @@ def _cloud(args: argparse.Namespace, whole: Place) -> Answer:
         if key not in REPLACEABLE:
             allowed = " and ".join(REPLACEABLE)
             raise ScenarioInvalid(f"--set {key} is not allowed for a cloud: set only {allowed}")
+    if args.policy is not None:
+        raise ScenarioInvalid("--policy is not allowed for a cloud: its hosts share evenly")
     run = description.read(whole, settings)
-    policy = plugins.load_policy(run.cloud.policy if args.policy is None else args.policy)
-    cloud = replace(run.cloud, policy=policy.name)
 
     def show(at_s: float) -> None:
         progress(f"{run.name}: hour {at_s / 3600:.0f} of {run.duration_s / 3600:.0f}")
 
-    result = simulate(cloud, run.duration_s, run.seed, show)
+    result = simulate(run.cloud, run.duration_s, run.seed, show)
     progress("")
     rows = [
         [s.at_s / 3600.0, s.instances, s.booked_refcores, s.best_effort_refcores, s.unplaced]
         for s in result.samples
     ]
-    head = (
-        f"{run.name}: {run.duration_s:g} s of {len(cloud.hosts)} hosts, best-effort policy "
-        f"{cloud.policy}"
-    )
+    head = f"{run.name}: {run.duration_s:g} s of {len(run.cloud.hosts)} hosts"
     foot = (
         f"{result.arrived} arrived, {result.refused} refused; booked and best effort in reference "
         f"cores, of {result.bookable_refcores:g} that can be booked"
     )
     summary = {
         "scenario": run.name,
-        "policy": cloud.policy,
         "duration_s": run.duration_s,
-        "hosts": len(cloud.hosts),
+        "hosts": len(run.cloud.hosts),
         **asdict(result),
         "samples": [asdict(sample) for sample in result.samples],
     }

@@ -62,7 +62,6 @@ class FileKeys(Keys, frozen=True, kw_only=True):
     duration_s: Duration
     name: Text | None = None
     seed: Seed = 0
-    policy: Text = "none"
 
 
 class ScenarioKeys(FileKeys, frozen=True, kw_only=True):
@@ -73,6 +72,7 @@ class ScenarioKeys(FileKeys, frozen=True, kw_only=True):
 
     host: HostKeys
     vms: list[VmKeys]
+    policy: Text = "none"
     agent: AgentKeys = key(default_factory=dict)
     recorded: object = None
 

@@ -80,7 +80,6 @@ def text_of(number, sequence=1):
         *instances(number),
         node=f"host{number}",
         topology=TOPOLOGY,
-        policy="amp-vm",
         sequence=sequence,
         time_s=time.time(),
     )

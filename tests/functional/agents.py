@@ -131,11 +131,11 @@ class Agent:
         """What a report would say now; nothing is published."""
         self._run_instances()
         self.host.wait(1.0)
-        return host_report(self.loop.cycle(), self.info, Origin("host", "boot", 0, 0.0, 0.0))
+        return host_report(self.loop.cycle(), self.info, Origin("host", "boot", 0, 0.0))
 
     def report(self):
         """Its report of the last cycle."""
-        return host_report(self.last, self.info, Origin("host", "boot", 0, 0.0, 0.0))
+        return host_report(self.last, self.info, Origin("host", "boot", 0, 0.0))
 
     def reported(self):
         """The instances that its report of the last cycle has."""

@@ -39,7 +39,7 @@ def core_types(count, siblings):
     return found
 
 
-def large(vcpu, policy="amp-vm", types=(4, 8), **instance):
+def large(vcpu, types=(4, 8), **instance):
     """The report of a host of 512 pCPUs with 2,048 vCPUs in 512 instances, as JSON."""
     found = chain.seeds()[0]
     found["topology"]["core_types"] = core_types(*types)
@@ -56,7 +56,7 @@ def large(vcpu, policy="amp-vm", types=(4, 8), **instance):
         ]
         for g in range(4)
     ]
-    return json.dumps({**found, "policy": policy}, separators=(",", ":"))
+    return json.dumps(found, separators=(",", ":"))
 
 
 def nothing_but(**document):
@@ -66,10 +66,8 @@ def nothing_but(**document):
 
 MEASURED = [None, None, ALL, None, None, 0.9213, [1.4523, 0.0523]]
 ACCEPTED = {
-    "best effort, by policy": large(lambda _, i: [i, *MEASURED]),
-    "best effort, as wholes": large(lambda _, i: [i, *MEASURED], "hsp"),
-    "best effort, in proportion": large(lambda _, i: [i, *MEASURED], "acfs"),
-    "weights and hints": large(lambda _, i: [i, *MEASURED[:-1]], "acfs", weight=2.0, hint=1.5),
+    "best effort": large(lambda _, i: [i, *MEASURED]),
+    "weights and hints": large(lambda _, i: [i, *MEASURED[:-1]], weight=2.0, hint=1.5),
     "booked": large(lambda k, i: [i, 0.125, None, ALL, "t1", k % PCPUS, 0.5432], types=(2, 2)),
     "booked, whole cores": large(lambda k, i: [i, 0.9134, None, ALL, "t1", k % PCPUS]),
     "booked, no place": large(lambda _, i: [i, None, 1.5e8, ALL]),

@@ -88,10 +88,10 @@ def seeds():
     bare = hosts.topology({"slow": (2, None), "fast": (2, None)})
     booked = instance("a", (0.5, 0), on={}, flavor=FLAVOR)
     made = []
-    for types, policy in zip(TYPES, ("amp-vm", "acfs", "none", "hsp"), strict=True):
+    for types in TYPES:
         present = booked, measured("b", 0.2, types), measured(MOVED, 0.9, types)
         topology = hosts.topology(types)
-        made.append(host_report(*present, node=LIAR, policy=policy, topology=topology))
+        made.append(host_report(*present, node=LIAR, topology=topology))
     return [json.loads(encode(r)) for r in (*made, host_report(node=LIAR, topology=bare))]
 
 
@@ -255,13 +255,11 @@ def extreme(rng, sequence):
         "version": 2,
         "origin": {
             "node": LIAR, "boot_id": rng.choice("abc"), "sequence": sequence, "time_s": 0,
-            "uptime_s": rng.choice((0, 1e3 + sequence, 1e18)),
         },
         "topology": {"core_types": types, "reference": "t0"},
         "bookable": rng.choice(("", "0", "0-3", "0-23", "8191")),
         "reserve_ratio": rng.choice((0, 0.1, 0.999, 1)),
         "groups": [[FLAVOR, IMAGE, instances[::2]], ["other", "", instances[1::2]]],
-        "policy": rng.choice(("amp-vm", "hsp", "acfs", "amp-fair", "none", "acfs:per_vcpu=true")),
         "healthy": rng.random() < 0.95,
     }  # fmt: skip
 

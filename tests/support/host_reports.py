@@ -23,18 +23,11 @@ def instance(resource, *vcpus, **fields):
     return ReportedInstance(resource, tuple(reported), **fields)
 
 
-def host_report(
-    *instances, node="host1", boot_id="boot", sequence=1, time_s=NOW_S, uptime_s=None, **fields
-):
-    """A host's report; the default host has two slow pCPUs (0, 1) and a fast one (2).
-
-    Its uptime grows with the sequence number unless it is given.
-    """
+def host_report(*instances, node="host1", boot_id="boot", sequence=1, time_s=NOW_S, **fields):
+    """A host's report; the default host has two slow pCPUs (0, 1) and a fast one (2)."""
     topology = fields.pop("topology", None) or hosts.topology()
     bookable = fields.pop("bookable", frozenset(p.id for p in topology.pcpus))
-    origin = Origin(
-        node, boot_id, sequence, time_s, 9000.0 + sequence / 1000 if uptime_s is None else uptime_s
-    )
+    origin = Origin(node, boot_id, sequence, time_s)
     return HostReport(origin, topology, bookable, instances=instances, **fields)
 
 

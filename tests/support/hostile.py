@@ -186,7 +186,7 @@ def _scheduler_seeds() -> tuple[str, ...]:
 def surfaces() -> Mapping[str, Surface]:
     """All places, by name."""
     reported = host_report(
-        instance("a", (0.5, 0), flavor="m1", image="i"), instance("b", (None, None)), uptime_s=9.0
+        instance("a", (0.5, 0), flavor="m1", image="i"), instance("b", (None, None))
     )
     xml = nova_xml(
         specs={"amp:pref_core": "0.5"},

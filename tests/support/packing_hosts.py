@@ -93,7 +93,7 @@ class PackingHost:
         }
         read = instances.read({}, seen, adaptive=False)
         cycle = Cycle(seen, read, Accounts(), Profiles(entries=entries), self.entitlements)
-        origin = Origin("host1", "boot", self._sequence, NOW_S, float(self._sequence))
+        origin = Origin("host1", "boot", self._sequence, NOW_S)
         return host_report(cycle, self.info, origin)
 
 

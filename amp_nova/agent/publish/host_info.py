@@ -38,7 +38,6 @@ class HostInfo:
     node: str
     bookable: frozenset[int] | None = None
     reserve_ratio: float = 0.0
-    policy: str = "none"
     smt: str = "shared"
 
     def bookable_of(self, observation: Observation) -> frozenset[int]:
@@ -213,7 +212,6 @@ def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = Tr
             _instance(booking, reading, bookable, records.get(reading.domain.resource, ()))
             for reading, booking in _bookings(cycle)
         ),
-        info.policy,
         healthy,
     )
 

@@ -163,7 +163,7 @@ class Publisher:
         self.thread = HelperThread("reports", self._run)
         self._options, self._answer_spread_s = options, answer_spread_s
         self._bus = bus
-        self._origin = Origin(node, str(uuid.uuid4()), 0, 0.0, 0.0)
+        self._origin = Origin(node, str(uuid.uuid4()), 0, 0.0)
         self._offered: tuple[Cycle, HostInfo, bool, object] | None = None
         self._sent: tuple[object, ...] = ()
         """The urgent content of the last report."""
@@ -215,12 +215,7 @@ class Publisher:
     def _send(self) -> None:
         """Report the cycle that was offered last; raises whatever the driver raises."""
         assert self._offered is not None
-        self._origin = replace(
-            self._origin,
-            sequence=self._origin.sequence + 1,
-            time_s=time.time(),
-            uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
-        )
+        self._origin = replace(self._origin, sequence=self._origin.sequence + 1, time_s=time.time())
         cycle, info, healthy, _ = offered = self._offered
         self._bus.send(encode(host_report(cycle, info, self._origin, healthy)))
         self._sent = offered[1:]

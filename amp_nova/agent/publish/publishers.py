@@ -25,7 +25,6 @@ from amp_nova.flavor.placement_resources import providers
 from amp_nova.hardware.effective_speed import bookable_refcores, for_admission
 from amp_nova.http_server import HttpServer
 from amp_nova.model.topology import Topology
-from amp_nova.policies.api import PER_VCPU
 
 if TYPE_CHECKING:
     from amp_nova.agent.publish.host_reports import Publisher
@@ -165,11 +164,9 @@ class Outbound:
         ``counters``: what counts instructions. ``healthy``: whether the hypervisor answers; if not,
         the cycle is about the domains that it listed last.
         """
-        before = self._info or self._start()
-        if before is None:
+        self._info = info = self._info or self._start()
+        if info is None:
             return
-        policy = _policy(self._conf.agent, cycle.policy)
-        self._info = info = replace(before, policy=policy)
         if self._publisher is not None:
             self._publisher.offer(cycle, info, healthy)
         if self._inventory is not None:
@@ -217,10 +214,3 @@ class Outbound:
         for part in self._parts:
             part.start()
         return replace(self.admits, node=node)
-
-
-def _policy(options: cfg.ConfigOpts.GroupAttr, in_force: str) -> str:
-    """The policy in force, with the parameter that matters to schedulers."""
-    parameters = {line.replace(" ", "").lower() for line in options.policy_parameter}
-    compares_vcpus = in_force == options.policy and PER_VCPU in parameters
-    return f"{in_force}:{PER_VCPU}" if compares_vcpus else in_force

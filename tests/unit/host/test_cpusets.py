@@ -9,7 +9,7 @@ from amp_nova.wire.host_report import Origin
 from tests.support.fakehost import Node, put, remove
 
 NAME = "instance-00000001"
-ORIGIN = Origin("host1", "boot", 1, 0.0, 0.0)
+ORIGIN = Origin("host1", "boot", 1, 0.0)
 PIN = '<vcpupin vcpu="1" cpuset="2"/>'
 
 

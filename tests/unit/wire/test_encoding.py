@@ -27,7 +27,6 @@ def full():
         topology=topology,
         bookable=frozenset({1}),
         reserve_ratio=0.1,
-        policy="amp-vm",
         healthy=False,
     )
 
@@ -85,7 +84,6 @@ def test_unknown_keys_are_ignored():
         changed(node="\x1b[2J"),
         changed(sequence=-1),
         changed(time_s=None),
-        changed(uptime_s=None),
         changed(bookable="0-8192"),
         changed(core_types=[{"name": f"t{n}", "pcpus": str(n)} for n in range(7)]),
         changed(core_types=[{"name": "a", "pcpus": "0-8", "siblings": ["0-8"]}]),

@@ -157,6 +157,6 @@ def test_vcpus_that_may_be_plugged_later_book_nothing_yet():
     host.domains["vm"] = replace(running, domain=about)
     found, info = Loop(host, host).cycle(), HostInfo("host")
 
-    (reported,) = host_report(found, info, Origin("host", "boot", 1, 1.0, 1.0)).instances
+    (reported,) = host_report(found, info, Origin("host", "boot", 1, 1.0)).instances
     assert [v.index for v in reported.vcpus] == [0, 1, 2]
     assert unclaimed_refcores(found) == {"only": 3.0}

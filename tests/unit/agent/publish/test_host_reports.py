@@ -8,13 +8,11 @@ import pytest
 
 pytest.importorskip("oslo_messaging")
 
-from amp_nova import conf
 from amp_nova.agent import threads
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.agent.publish.host_reports import Publisher, SchedulerProbe
-from amp_nova.agent.publish.publishers import Outbound
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import SpeedupEstimate
@@ -154,30 +152,13 @@ def test_an_unhealthy_agent_reports_its_last_state(publisher, bus):
     assert unhealthy.instances == healthy.instances
 
 
-@pytest.mark.parametrize(("in_force", "said"), [("acfs", "acfs:per_vcpu=true"), ("none", "none")])
-def test_a_policy_that_compares_vcpus_says_so(tmp_path, monkeypatch, bus, in_force, said):
-    """Schedulers divide fast cores as the policy in force does, also after it was dropped."""
-    monkeypatch.setattr(host_reports, "connect", lambda conf: object())
-    monkeypatch.setattr(host_reports, "MessageBus", lambda transport, node: bus)
-    path = tmp_path / "amp-nova.conf"
-    lines = ["[agent]", "policy = acfs", "policy_parameter = per_vcpu = True", "[reports]"]
-    path.write_text("\n".join([*lines, "transport_url = fake://"]))
-    path.chmod(0o640)
-    outbound = Outbound(conf.load(files=[str(path)]), lambda: "host1")
-
-    outbound.publish(replace(cycle(best_effort()), policy=in_force))
-
-    assert bus.next().policy == said
-    outbound.stop()
-
-
 WHOLE_SLOW = {"amp:pref_core": "1", "amp:core_type": "slow"}
 """The fake node has two slow cores; two vCPUs of this flavor fill them."""
 
 
 def refused(loop):
     """Why a scheduler that has this host's report refuses one more vCPU on a slow core."""
-    report = decode(encode(host_report(loop.cycle(), INFO, Origin("host1", "run", 1, 0.0, 0.0))))
+    report = decode(encode(host_report(loop.cycle(), INFO, Origin("host1", "run", 1, 0.0))))
     request = demands.request_of(parse(WHOLE_SLOW, 1))
     return host_fit.fit(host_fit.capacity_of(report), request).refused
 
@@ -191,7 +172,7 @@ def test_a_stopped_instance_is_reported_with_its_booking_and_without_a_place():
     for resource in list(host.domains):
         host.stop(resource)
 
-    report = host_report(Loop(host, host).cycle(), INFO, Origin("host1", "boot", 1, 0.0, 0.0))
+    report = host_report(Loop(host, host).cycle(), INFO, Origin("host1", "boot", 1, 0.0))
 
     received = decode(encode(report))
     (found,) = received.instances

@@ -61,7 +61,7 @@ def test_an_instance_goes_where_it_adds_most(seed):
 
 def test_idle_cores_do_no_work():
     """Schedulers give them a value, which is not counted as work."""
-    host = CloudHost("a", HYBRID, "amp-vm", reserve_ratio=0.0)
+    host = CloudHost("a", HYBRID, reserve_ratio=0.0)
     assert host.best_effort_refcores == pytest.approx(0.0)
 
     host.add("1", flavor())

@@ -163,7 +163,6 @@ CLOUD = """\
 name: small
 duration_s: 7200
 seed: 3
-policy: amp-vm
 cloud:
   hosts: [{count: 2, core_types: [{name: slow, count: 2, coefficient: 1.0}]}]
   flavors: [{name: a, extra_specs: {amp:pref_core: 1}}]
@@ -185,9 +184,9 @@ def test_a_cloud_is_simulated_hour_by_hour(simulate, tmp_path):
     assert all(s["booked_refcores"] == s["instances"] <= 4 for s in found["samples"])
     assert found["arrived"] > found["refused"] > 0
 
-    status, table, _ = simulate(path, "--policy", "rr", "--set", "duration_s=3600")
+    status, table, _ = simulate(path, "--set", "duration_s=3600")
     assert status == 0
-    assert "small: 3600 s of 2 hosts, best-effort policy rr" in table
+    assert "small: 3600 s of 2 hosts" in table
 
 
 @pytest.mark.parametrize(
@@ -195,7 +194,7 @@ def test_a_cloud_is_simulated_hour_by_hour(simulate, tmp_path):
     [
         (["--set", "slots=true"], "--set slots is not allowed for a cloud: set only"),
         (["--set", "seed=x"], "seed is 'x': give a whole number"),
-        (["--policy", "fairest"], "no policy 'fairest' is installed"),
+        (["--policy", "rr"], "--policy is not allowed for a cloud"),
     ],
 )
 def test_what_a_cloud_does_not_have_is_refused(simulate, tmp_path, options, said):
