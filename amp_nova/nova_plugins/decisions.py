@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.host_entry import Query
-from amp_nova.nova_plugins.host_states import CONTENDED, LEAVING, HostStates
+from amp_nova.nova_plugins.host_states import CONTENDED, HostStates
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.pending import Pending
 from amp_nova.wire import decision as wire
@@ -80,23 +80,21 @@ class Decisions:
 
     def reserve(self, node: str, query: Query) -> HostFit:
         """Reserve capacity for a claim, unless another request or worker has taken it."""
-        until_s, looks = self._clock() + CONTENDED_S, 0
+        until_s, looked = self._clock() + CONTENDED_S, False
         while True:
             fit = self._states.reserve(node, query)
             if fit.refused is None:
                 if self._ordered(node, query):
                     return fit
                 fit = CONTENDED
-            if fit not in (CONTENDED, LEAVING):
+            if fit is not CONTENDED:
                 return fit
-            late = self._clock() >= until_s
-            if (late and looks < 2) or (fit is LEAVING and not looks):
-                looks = 2 if late else 1
-                if self._refresh():
-                    continue
-            if late:
+            if self._clock() < until_s:
+                time.sleep(random.uniform(*RETRY_S))
+            elif looked or not self._refresh():
                 return fit
-            time.sleep(random.uniform(*RETRY_S))
+            else:
+                looked = True
 
     def _ordered(self, node: str, query: Query) -> bool:
         """Whether a reservation fits beside all that the bus has delivered before it."""
@@ -127,7 +125,7 @@ class Decisions:
 
     def decided(self, node: str, resource: str, request: ReportedInstance) -> None:
         """Nova chose this host."""
-        self._states.decided(node, resource, Pending(request, self._clock()))
+        self._states.decided(node, resource, Pending((request,), self._clock()))
         self._tell("chosen", node, resource, request)
 
     def receive(self, text: object) -> None:
@@ -148,7 +146,7 @@ class Decisions:
             self._states.release(decision.node, decision.resource)
         else:
             request = ReportedInstance("", decision.vcpus, decision.core_type)
-            each = Pending(request, self._clock(), decision.kind)
+            each = Pending((request,), self._clock(), decision.kind)
             self._states.decided(decision.node, decision.resource, each)
 
     def _decision(

@@ -30,7 +30,7 @@ RESULTS_MAX = 512
 class Entry:
     """One host: its last report, pending instances, and cached results that follow from both.
 
-    ``received_s``: when the report was; ``since_s``: when the host was first heard of.
+    ``received_s``: when the report was.
     ``sensitivities``: what its measurements say of each flavor and image.
     ``results`` caches fits and weights by ``cache_key``; they share it, because filling a second
     dictionary on every host would take longer. A change of the host's state makes a new entry, so
@@ -39,7 +39,6 @@ class Entry:
 
     report: HostReport
     received_s: float
-    since_s: float
     pending: PendingByUuid = field(default_factory=dict)
     sensitivities: Mapping[Profile, float] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
@@ -55,8 +54,8 @@ class Entry:
 
     def capacity_beside(self, pending: PendingByUuid, without: str | None = None) -> HostCapacity:
         """The capacity beside these, including what one instance already has on this host."""
-        requests = {resource: each.request for resource, each in pending.items()}
-        return host_fit.capacity_of(self.report, without, requests)
+        sizes = {resource: each.sizes for resource, each in pending.items()}
+        return host_fit.capacity_of(self.report, without, sizes)
 
     @functools.cached_property
     def best_effort(self) -> BestEffortDemand:
@@ -70,10 +69,9 @@ class Entry:
 
     def has_booking(self, resource: str, request: ReportedInstance) -> bool:
         """Whether an instance has just this booking here, reported or pending."""
-        there = [self.report.by_uuid.get(resource)]
-        if (pending := self.pending.get(resource)) is not None:
-            there.append(pending.request)
-        return any(each is not None and request_of(each) == request for each in there)
+        there, pending = self.report.by_uuid.get(resource), self.pending.get(resource)
+        sizes = pending.sizes if pending is not None else ()
+        return request in sizes or (there is not None and request_of(there) == request)
 
     def check(self) -> None:
         """Compute what requests need; ``ReportInvalid`` if that fails or is no number.

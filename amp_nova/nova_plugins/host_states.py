@@ -27,7 +27,6 @@ from amp_nova.scheduling.pending import (
     PendingByUuid,
     after_nova,
     after_report,
-    larger,
 )
 from amp_nova.scheduling.sensitivity import Profile, profiles
 from amp_nova.wire.encoding import decode
@@ -37,10 +36,8 @@ LOG = logging.getLogger(__name__)
 FORGET_AFTER = 20
 """A host that is silent for this many times ``stale_after_s`` is forgotten, unless the last report
 counts however old it is."""
-CONTENDED = HostFit(refused="other requests claim its capacity")
-"""Until their claims succeed or fail."""
-LEAVING = HostFit(refused="an instance that is gone may still need its capacity")
-"""Until Nova says that it left."""
+CONTENDED = HostFit(refused="its capacity may become free in a moment")
+"""When other requests' claims fail, or Nova says that an instance that is gone has left."""
 LOG_EVERY_S = 60.0
 """Refused reports of one kind are logged at most once in this time, whoever sends them."""
 
@@ -64,10 +61,10 @@ class HostStates:
         self._known = known
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
-        self._settled: frozenset[str] = frozenset()
-        """Pending instances of which Nova says that nothing changes by itself."""
-        self._cells: dict[str, float] = {}
-        """When each cell was last asked what arrives on its hosts, if it answered."""
+        self._unreported: dict[str, PendingByUuid] = {}
+        """What is pending on hosts that have not reported."""
+        self._cells: frozenset[str] = frozenset()
+        """The cells that have said what arrives on their hosts."""
         self._pruned_s = clock()
         self._logged_s: dict[str, float] = {}
         self.reports: Counter[str] = Counter(accepted=0)
@@ -120,10 +117,9 @@ class HostStates:
     def _accept(self, report: HostReport) -> None:
         now_s, origin = self._clock(), report.origin
         previous = self._entries.get(origin.node)
-        since_s = now_s
-        kept: PendingByUuid = {}
+        kept = self._pending_on(origin.node)
         if previous is not None:
-            since_s, last = previous.since_s, previous.report.origin
+            last = previous.report.origin
             # Unless the last one is stale: nobody who sends reports in the name of a host locks its
             # agent out for longer.
             if (
@@ -132,14 +128,15 @@ class HostStates:
                 and previous.received_s >= self.oldest_s()
             ):
                 raise ReportInvalid("old", f"a newer one of {origin.node} was received before")
-            kept = after_report(previous.report, report, previous.pending, now_s)
+            kept = after_report(previous.report, report, kept, now_s)
             if kept == previous.pending and report.same_state(previous.report):
                 previous.report = replace(previous.report, origin=origin)
                 previous.received_s = now_s
                 return
-        entry = Entry(report, now_s, since_s, kept, profiles(report))
+        entry = Entry(report, now_s, kept, profiles(report))
         entry.check()
         self._entries[origin.node] = entry
+        self._unreported.pop(origin.node, None)
         self._prune(now_s)
 
     def decided(self, node: str, resource: str, each: Pending) -> None:
@@ -148,9 +145,7 @@ class HostStates:
             self._decide(node, resource, each)
 
     def reserve(self, node: str, query: Query) -> HostFit:
-        """Reserve capacity if it still fits.
-
-        ``CONTENDED`` or ``LEAVING`` if what holds it may end in a moment.
+        """Reserve capacity if it still fits; ``CONTENDED`` if what holds it may end in a moment.
 
         Other requests may have been decided since the filter ran.
         """
@@ -160,10 +155,10 @@ class HostStates:
             if (fit := query.fit(entry)) is None:
                 return HostFit(refused="there was no time to examine it")
             if fit.refused is None:
-                self._decide(node, query.resource, Pending(query.request, self._clock(), "sent"))
+                each = Pending((query.request,), self._clock(), "sent")
+                self._decide(node, query.resource, each)
             elif query.may_fit(entry):
-                gone = any(p.state == "gone" for p in entry.pending.values())
-                return LEAVING if gone else CONTENDED
+                return CONTENDED
             return fit
 
     def ordered(self, node: str, resource: str) -> bool:
@@ -186,7 +181,7 @@ class HostStates:
                 or (p.state == "tentative" and (p.since_s <= each.since_s or r < resource))
             }
             capacity = entry.capacity_beside(before, resource)
-            if host_fit.fit(capacity, each.request).refused is not None:
+            if any(host_fit.fit(capacity, size).refused is not None for size in each.sizes):
                 self._release(node, resource)
                 return False
             self._decide(node, resource, each)
@@ -197,22 +192,15 @@ class HostStates:
         with self._lock:
             self._release(node, resource)
 
-    def pending(self) -> frozenset[str]:
-        """All instances that are pending anywhere."""
-        return frozenset(r for entry in list(self._entries.values()) for r in entry.pending)
+    def pending(self, settled: bool = True) -> frozenset[str]:
+        """All instances that are pending anywhere; optionally without those that are settled."""
+        with self._lock:
+            everywhere = [e.pending for e in self._entries.values()] + [*self._unreported.values()]
+        return frozenset(r for on in everywhere for r, p in on.items() if settled or not p.settled)
 
-    def unsettled(self) -> frozenset[str]:
-        """Those of which Nova may soon say something new."""
-        return self.pending() - self._settled
-
-    def knows_arrivals(self, node: str, cell: str) -> bool:
-        """Whether Nova was asked what arrives on a host of this cell since the host reports."""
-        entry = self._entries.get(node)
-        return entry is not None and entry.since_s < self._cells.get(cell, -math.inf)
-
-    def newest_s(self) -> float:
-        """When the host that was heard of last was first heard of."""
-        return max((entry.since_s for entry in list(self._entries.values())), default=-math.inf)
+    def knows(self, node: str, cell: str) -> bool:
+        """Whether a host of this cell has reported, and the cell said what arrives on it."""
+        return node in self._entries and cell in self._cells
 
     def follow(self, instances: NovaInstances, began_s: float, cells: Iterable[str] = ()) -> None:
         """Take what Nova has, read since ``began_s``; of these ``cells`` also all that arrives."""
@@ -221,35 +209,36 @@ class HostStates:
             for node in nova.needs if nova is not None else ():
                 there.setdefault(node, {})[resource] = nova
         with self._lock:
-            for node, entry in self._entries.items():
-                if not entry.pending and node not in there:
-                    continue
-                known = {r: instances[r] for r in entry.pending if r in instances}
-                about = known | there.get(node, {})
-                kept = after_nova(node, entry.report, entry.pending, about, began_s)
-                if kept != entry.pending:
+            for node in self._entries.keys() | self._unreported.keys() | there.keys():
+                pending, entry = self._pending_on(node), self._entries.get(node)
+                about = {r: instances[r] for r in pending if r in instances} | there.get(node, {})
+                reported = entry.report.by_uuid if entry is not None else {}
+                kept = after_nova(node, reported, pending, about, began_s)
+                if kept != pending:
                     self._replace(node, kept)
-            unsettled = {r for r, nova in instances.items() if nova is None or not nova.settled}
-            settled = {r for r, nova in instances.items() if nova is not None and nova.settled}
-            self._settled = (self._settled - unsettled | settled) & self.pending()
-            self._cells |= dict.fromkeys(cells, began_s)
+            self._cells |= frozenset(cells)
+
+    def _pending_on(self, node: str) -> PendingByUuid:
+        entry = self._entries.get(node)
+        return self._unreported.get(node, {}) if entry is None else entry.pending
 
     def _decide(self, node: str, resource: str, each: Pending) -> None:
-        if (entry := self._entries.get(node)) is not None:
-            self._settled -= {resource}
-            if (there := entry.report.by_uuid.get(resource)) is not None:
-                # A resize on this host, which may be reverted.
-                request = larger(entry.report, each.request, request_of(there))
-                each = replace(each, request=request)
-            self._replace(node, {**entry.pending, resource: each})
+        entry = self._entries.get(node)
+        if entry is not None and (there := entry.report.by_uuid.get(resource)) is not None:
+            # A resize on this host, which may be reverted.
+            each = replace(each, sizes=(*each.sizes, request_of(there)))
+        self._replace(node, {**self._pending_on(node), resource: each})
 
     def _release(self, node: str, resource: str) -> None:
-        if (entry := self._entries.get(node)) is not None and resource in entry.pending:
-            self._replace(node, {r: p for r, p in entry.pending.items() if r != resource})
+        pending = self._pending_on(node)
+        if resource in pending:
+            self._replace(node, {r: p for r, p in pending.items() if r != resource})
 
     def _replace(self, node: str, kept: PendingByUuid) -> None:
-        entry = self._entries[node]
-        self._entries[node] = replace(entry, pending=kept, results={})
+        if (entry := self._entries.get(node)) is not None:
+            self._entries[node] = replace(entry, pending=kept, results={})
+        else:
+            self._unreported[node] = kept
 
     def _prune(self, now_s: float) -> None:
         """Forget hosts that stopped reporting."""
@@ -258,4 +247,5 @@ class HostStates:
             return
         self._pruned_s = now_s
         oldest_s = now_s - FORGET_AFTER * options.stale_after_s
-        self._entries = {n: e for n, e in self._entries.items() if e.received_s >= oldest_s}
+        for node in [n for n, e in self._entries.items() if e.received_s < oldest_s]:
+            self._unreported[node] = self._entries.pop(node).pending

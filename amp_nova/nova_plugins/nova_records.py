@@ -2,9 +2,7 @@
 
 Placement has the destination of a boot or move from the moment in which a scheduler claims it, and
 Nova's database has it much later, so Placement is asked for that. All cells are queried at the same
-time, and one that does not answer delays no other. Nova's own ``scatter_gather`` has one pool of
-threads for everyone, which a silent cell fills, and a list of cells that a new cell enters only
-when the service restarts.
+time.
 """
 
 import contextlib
@@ -14,10 +12,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import nova.context
 import nova.objects
@@ -35,6 +31,9 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 ANSWER_S = 5.0
 """How long to wait for a cell's answer."""
+SILENT_S = 30.0
+"""How long a cell that failed is not asked. Nova's threads wait for it, and the scheduler's own
+queries need them."""
 REREAD_S = 10.0
 """Least time between two looks for a host that Placement did not have."""
 VERSION = "1.18"
@@ -126,83 +125,68 @@ class Placement:
         return {self._nodes[each] for each in providers & self._nodes.keys()}
 
 
-class Cells:
-    """At most one query is under way in each cell, so a silent cell takes one thread."""
+class NovaRecords:
+    """What Nova's databases say of instances."""
 
-    def __init__(self) -> None:
-        self._asked: dict[str, Future[Any]] = {}
-        self.silent: set[str] = set()
-        """Those that did not answer when they were last asked, by UUID."""
-        self.cpu_s = 0.0
-        """CPU time that all answers took."""
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._silent_until_s: dict[str, float] = {}
+        """Until when each cell that failed is not asked again: its threads may still wait."""
 
-    def query(self, cells: Collection[Any], question: Callable[[Any, str], T]) -> dict[str, T]:
-        """The answers by the cell's UUID; cells that failed or are silent are left out.
+    def find(self, pending: Collection[str], since: datetime | None) -> "Found":
+        """The instances that are ``pending``, unless ``since`` is ``None`` also all that arrive.
 
-        ``question`` gets the context of a cell and its UUID. Waits for ``ANSWER_S``, but not again
-        for a cell that has not answered the last query.
+        And those that were changed since then: a report may be as old. Raises what Nova's API
+        database and the client of Placement raise.
         """
-        asked: dict[str, Future[T]] = {}
-        for cell in cells:
-            before = self._asked.get(cell.uuid)
-            if before is None or before.done():
-                self._asked[cell.uuid] = asked[cell.uuid] = Future()
-                args = (cell, question, asked[cell.uuid])
-                threading.Thread(target=self._ask, args=args, name="amp-cell", daemon=True).start()
-        done, _ = wait(asked.values(), ANSWER_S)
-        answers = {uuid: a.result() for uuid, a in asked.items() if a in done and not a.exception()}
-        failing = {cell.uuid for cell in cells} - answers.keys()
-        for uuid in failing - self.silent:
-            failed = uuid in asked and asked[uuid] in done
-            why = asked[uuid].exception() if failed else f"no answer within {ANSWER_S:g} s"
-            LOG.warning("cannot query the instances of cell %s: %s", uuid, why)
-        self.silent = (self.silent | failing) - answers.keys()
-        return answers
+        admin = nova.context.get_admin_context()
+        instances: dict[str, NovaInstance | None] = dict.fromkeys(pending)
+        mappings: dict[str, Any] = {}
+        in_cell: dict[str, list[str]] = {}
+        for each in nova.objects.InstanceMappingList.get_by_instance_uuids(admin, [*pending]):
+            if each.cell_mapping is None:
+                uuid = each.instance_uuid
+                instances[uuid] = _in_no_cell(admin, uuid, self._placement)
+            else:
+                mappings[each.cell_mapping.uuid] = each.cell_mapping
+                in_cell.setdefault(each.cell_mapping.uuid, []).append(each.instance_uuid)
+        asked = mappings.values()
+        if since is not None:
+            asked = nova.objects.CellMappingList.get_all(admin)
+            for each in nova.objects.InstanceMappingList.get_by_cell_id(admin, None):
+                if (uuid := each.instance_uuid) not in instances:
+                    instances[uuid] = _in_no_cell(admin, uuid, self._placement)
 
-    def _ask(self, cell: Any, question: Callable[[Any, str], T], answer: Future[T]) -> None:
-        began_s = time.thread_time()
-        try:
-            with nova.context.target_cell(nova.context.get_admin_context(), cell) as context:
-                found = question(context, cell.uuid)
-            self.cpu_s += time.thread_time() - began_s
-            answer.set_result(found)
-        except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
-            answer.set_exception(exc)
+        def question(context: Any) -> tuple[dict[str, NovaInstance], float]:
+            began_s = time.thread_time()
+            uuids = in_cell.get(context.cell_uuid, ())
+            return _in_a_cell(context, uuids, since, self._placement), time.thread_time() - began_s
+
+        answers = self._ask(asked, question)
+        for cell in in_cell.keys() - answers.keys():
+            for uuid in in_cell[cell]:
+                del instances[uuid]
+        for answer, _ in answers.values():
+            instances.update(answer)
+        return Found(instances, frozenset(answers), sum(cpu_s for _, cpu_s in answers.values()))
+
+    def _ask(self, cells: Collection[Any], question: Callable[[Any], T]) -> dict[str, T]:
+        """The answers by the cell's UUID; Nova logs why others are left out."""
+        now_s = time.monotonic()
+        asked = [cell for cell in cells if self._silent_until_s.get(cell.uuid, 0.0) <= now_s]
+        admin = nova.context.get_admin_context()
+        found = nova.context.scatter_gather_cells(admin, asked, ANSWER_S, question)
+        failed = {u for u, f in found.items() if nova.context.is_cell_failure_sentinel(f)}
+        self._silent_until_s |= dict.fromkeys(failed, now_s + SILENT_S)
+        return {uuid: answer for uuid, answer in found.items() if uuid not in failed}
 
 
-def find(
-    cells: Cells, placement: Placement, pending: Collection[str], since: datetime | None
-) -> tuple[NovaInstances, frozenset[str]]:
-    """The instances that are ``pending``, unless ``since`` is ``None`` also all that arrive.
+class Found(NamedTuple):
+    """Instances, of the cells that answered; ``cpu_s``: the CPU time that their answers took."""
 
-    And those that were changed since then: a report may be as old. The second value is the UUIDs of
-    the cells that answered. Instances of others are left out. Raises what Nova's API database and
-    the client of Placement raise.
-    """
-    admin = nova.context.get_admin_context()
-    instances: dict[str, NovaInstance | None] = dict.fromkeys(pending)
-    mappings: dict[str, Any] = {}
-    in_cell: dict[str, list[str]] = {}
-    for each in nova.objects.InstanceMappingList.get_by_instance_uuids(admin, [*pending]):
-        if each.cell_mapping is None:
-            instances[each.instance_uuid] = _in_no_cell(admin, each.instance_uuid, placement)
-        else:
-            mappings[each.cell_mapping.uuid] = each.cell_mapping
-            in_cell.setdefault(each.cell_mapping.uuid, []).append(each.instance_uuid)
-    asked = mappings.values()
-    if since is not None:
-        asked = nova.objects.CellMappingList.get_all(admin)
-        cells.silent &= {cell.uuid for cell in asked}  # no longer those that were deleted
-        for each in nova.objects.InstanceMappingList.get_by_cell_id(admin, None):
-            if (uuid := each.instance_uuid) not in instances:
-                instances[uuid] = _in_no_cell(admin, uuid, placement)
-    answers = cells.query(asked, _Question(placement, in_cell, since))
-    for cell in in_cell.keys() - answers.keys():
-        for uuid in in_cell[cell]:
-            del instances[uuid]
-    for answer in answers.values():
-        instances.update(answer)
-    return instances, frozenset(answers)
+    instances: NovaInstances
+    cells: frozenset[str]
+    cpu_s: float
 
 
 def _in_no_cell(context: Any, uuid: str, placement: Placement) -> NovaInstance | None:
@@ -221,30 +205,24 @@ def _in_no_cell(context: Any, uuid: str, placement: Placement) -> NovaInstance |
     return None
 
 
-@dataclass(frozen=True)
-class _Question:
-    """What ``find`` asks each cell; ``in_cell``: the pending instances that it has."""
-
-    placement: Placement
-    in_cell: Mapping[str, list[str]]
-    since: datetime | None
-
-    def __call__(self, context: Any, cell: str) -> dict[str, NovaInstance]:
-        there = nova.objects.InstanceList.get_by_filters
-        found = {}
-        if self.since is not None:
-            arriving = {"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}
-            for which in (*arriving, {"changes-since": self.since}):
-                for each in there(context, {"deleted": False, **which}, expected_attrs=["flavor"]):
-                    if each.uuid not in found:
-                        found[each.uuid] = _arriving(context, each, self.placement)
-        if cell in self.in_cell:
-            # Not their flavors, which take most of the time: what they book was decided.
-            wanted = {"deleted": False, "soft_deleted": True, "uuid": self.in_cell[cell]}
-            for each in there(context, wanted, expected_attrs=[]):
+def _in_a_cell(
+    context: Any, pending: Collection[str], since: datetime | None, placement: Placement
+) -> dict[str, NovaInstance]:
+    there = nova.objects.InstanceList.get_by_filters
+    found = {}
+    if since is not None:
+        arriving = {"task_state": list(ARRIVING)}, {"vm_state": list(UNFINISHED)}
+        for which in (*arriving, {"changes-since": since}):
+            for each in there(context, {"deleted": False, **which}, expected_attrs=["flavor"]):
                 if each.uuid not in found:
-                    found[each.uuid] = NovaInstance({each.node: ()}, *_progress(each))
-        return found
+                    found[each.uuid] = _arriving(context, each, placement)
+    if pending:
+        # Not their flavors, which take most of the time: what they book was decided.
+        wanted = {"deleted": False, "soft_deleted": True, "uuid": pending}
+        for each in there(context, wanted, expected_attrs=[]):
+            if each.uuid not in found:
+                found[each.uuid] = NovaInstance({each.node: ()}, *_progress(each))
+    return found
 
 
 def _progress(instance: Any) -> tuple[bool, bool]:

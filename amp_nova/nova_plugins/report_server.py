@@ -19,10 +19,10 @@ import oslo_messaging as messaging
 from oslo_utils import timeutils
 
 from amp_nova import message_bus
-from amp_nova.nova_plugins import metrics, nova_records, options
+from amp_nova.nova_plugins import metrics, options
 from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.nova_records import Cells, Placement
+from amp_nova.nova_plugins.nova_records import NovaRecords, Placement
 from amp_nova.wire import topics
 
 LOG = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class ReportServer:
         self._started_s: float | None = None
         self._lock = threading.Lock()
         self._servers: list[Any] = []
-        self._cells = Cells()
+        self._records = NovaRecords(placement)
         self._refreshed_s = 0.0
         self._stopped = threading.Event()
 
@@ -114,9 +114,7 @@ class ReportServer:
 
     def knows(self, host: Any) -> bool:
         """Whether this worker knows what is under way on a host, and can tell others."""
-        return self.decisions.connected and self.states.knows_arrivals(
-            host.nodename, host.cell_uuid
-        )
+        return self.decisions.connected and self.states.knows(host.nodename, host.cell_uuid)
 
     def stop(self) -> None:
         """Stop listening."""
@@ -146,17 +144,16 @@ class ReportServer:
     def follow_up(self, arriving: bool = True) -> float:
         """Read what became of all that is pending, and what is ``arriving``.
 
-        Returns the CPU time that it took for each cell; raises what ``nova_records.find`` does.
+        Returns the CPU time that it took for each cell; raises what ``NovaRecords.find`` does.
         """
-        began_s, cpu_s = time.monotonic(), self._cells.cpu_s + time.thread_time()
+        began_s, cpu_s = time.monotonic(), time.thread_time()
         since = None
         if arriving:
             age_s = CONF.amp_scheduler.stale_after_s + MARGIN_S
             since = timeutils.utcnow(with_timezone=True) - timedelta(seconds=age_s)
-        pending = self.states.pending()
-        found, cells = nova_records.find(self._cells, self._placement, pending, since)
-        self.states.follow(found, began_s, cells if arriving else ())
-        return (self._cells.cpu_s + time.thread_time() - cpu_s) / max(1, len(cells))
+        found = self._records.find(self.states.pending(), since)
+        self.states.follow(found.instances, began_s, found.cells if arriving else ())
+        return (found.cpu_s + time.thread_time() - cpu_s) / max(1, len(found.cells))
 
     def _join_workers(self) -> None:
         """Exchange decisions with the other workers, and from then on follow Nova's records."""
@@ -170,21 +167,18 @@ class ReportServer:
         self._follow()
 
     def _follow(self) -> None:
-        """Follow Nova's records, within ``CPU_RATIO`` unless a host waits to be known."""
-        failing, pause_s, rest_until_s = False, FIRST_LOOK_S, 0.0
-        asked_s = answered_s = -IDLE_S  # when all cells were last asked what arrives
+        """Follow Nova's records, within ``CPU_RATIO``."""
+        failing, pause_s, rest_until_s, arrivals_s = False, FIRST_LOOK_S, 0.0, -IDLE_S
         while not self._stopped.wait(pause_s):
             pause_s, now_s = FOLLOW_UP_S, time.monotonic()
-            unknown = self.states.newest_s() >= asked_s
-            arriving = unknown or now_s - answered_s >= IDLE_S
-            if not unknown and (now_s < rest_until_s or not (arriving or self.states.unsettled())):
+            arriving = now_s - arrivals_s >= IDLE_S
+            if now_s < rest_until_s or not (arriving or self.states.pending(settled=False)):
                 continue
-            asked_s = now_s if arriving else asked_s
             try:
-                with self._lock:  # a cell is asked once at a time, and refreshing needs its answer
+                with self._lock:  # refreshing needs the answer
                     cost_s = self.follow_up(arriving)
                 rest_until_s = now_s + min(cost_s / CPU_RATIO, IDLE_S)
-                answered_s = now_s if arriving and not self._cells.silent else answered_s
+                arrivals_s = now_s if arriving else arrivals_s
                 failing = False
             except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
                 if not failing:

@@ -4,7 +4,7 @@ All have the form of the report. One that is not on the host yet has booked vCPU
 and may use all bookable pCPUs unless Nova pins it to NUMA cells.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from amp_nova.admission.packing import Demand, least_refcores
@@ -48,23 +48,21 @@ def demands_of(instance: ReportedInstance, report: HostReport, resource: str = "
 def demands_on(
     report: HostReport,
     without: str | None = None,
-    pending: Mapping[str, ReportedInstance] = MappingProxyType({}),
+    pending: Mapping[str, Sequence[ReportedInstance]] = MappingProxyType({}),
 ) -> Iterator[Demand]:
     """The demands that a host holds, optionally ``without`` those of one instance.
 
-    ``pending``: what instances need there that Nova is working on.
+    ``pending``: what instances need there that Nova is working on. If several sizes are possible,
+    as during a resize on the same host, the largest counts.
     """
     counted = set()
-    for resource, request in pending.items():
-        sent, there = demands_of(request, report, resource), report.by_uuid.get(resource)
-        # During a resize on the same host both sizes are possible: count the larger.
-        if there is None or (
-            request_of(there) != request_of(request)
-            and sum_refcores(sent) >= sum_refcores(demands_of(there, report))
-        ):
+    for resource, sizes in pending.items():
+        largest = max((demands_of(s, report, resource) for s in sizes), key=sum_refcores)
+        there = report.by_uuid.get(resource)
+        if there is None or sum_refcores(largest) > sum_refcores(demands_of(there, report)):
             counted.add(resource)
             if resource != without:
-                yield from sent
+                yield from largest
     for instance in report.instances:
         if instance.resource != without and instance.resource not in counted:
             yield from demands_of(instance, report, instance.resource)

@@ -48,7 +48,7 @@ class HostCapacity:
 
     report: HostReport
     without: str | None
-    pending: Mapping[str, ReportedInstance]
+    pending: Mapping[str, Sequence[ReportedInstance]]
     left: FreeCores
     free: tuple[TypeCapacity, ...]
     complete: bool
@@ -66,7 +66,7 @@ class HostFit:
 def capacity_of(
     report: HostReport,
     without: str | None = None,
-    pending: Mapping[str, ReportedInstance] = MappingProxyType({}),
+    pending: Mapping[str, Sequence[ReportedInstance]] = MappingProxyType({}),
 ) -> HostCapacity:
     """The capacity of a host; arguments as for ``demands_on``."""
     topology = report.topology

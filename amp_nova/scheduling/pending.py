@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from amp_nova.scheduling.demands import demands_of, request_of, sum_refcores
+from amp_nova.scheduling.demands import request_of
 from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
 
 State = Literal["sent", "tentative", "chosen", "gone"]
@@ -21,11 +21,15 @@ not any more, so Nova will probably say that it left."""
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """One instance, pending on one host since ``since_s``."""
+    """One instance, pending on one host since ``since_s``.
 
-    request: ReportedInstance
+    ``sizes``: what it may book there; ``settled``: as in ``NovaInstance``.
+    """
+
+    sizes: tuple[ReportedInstance, ...]
     since_s: float
     state: State = "chosen"
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def after_report(
     kept = {}
     for instance in before.instances:
         resource = instance.resource
-        each = pending.get(resource) or Pending(request_of(instance), now_s)
+        each = pending.get(resource) or Pending((request_of(instance),), now_s)
         if instance.booked and resource not in there and each.state == "chosen":
             kept[resource] = replace(each, state="gone")
     kept |= {resource: each for resource, each in pending.items() if resource not in kept}
@@ -68,22 +72,30 @@ def after_report(
     vcpus = VCPUS_MAX - sum(len(i.vcpus) for i in after.instances)
     bounded = {}
     for resource, each in kept.items():
-        vcpus -= 0 if resource in there else len(each.request.vcpus)
+        vcpus -= 0 if resource in there else max(len(size.vcpus) for size in each.sizes)
         if vcpus >= 0:
             bounded[resource] = each
     return bounded
 
 
 def after_nova(
-    node: str, report: HostReport, pending: PendingByUuid, instances: NovaInstances, began_s: float
+    node: str,
+    reported: Mapping[str, ReportedInstance],
+    pending: PendingByUuid,
+    instances: NovaInstances,
+    began_s: float,
 ) -> PendingByUuid:
-    """What is pending on a host according to what Nova has, read since ``began_s``."""
+    """What is pending on a host according to what Nova has, read since ``began_s``.
+
+    ``reported``: the instances in the host's report.
+    """
     kept = {}
     for resource, each in pending.items():
         if resource in instances and each.since_s < began_s:
-            nova, there = instances[resource], report.by_uuid.get(resource)
-            if nova is None or _over(node, nova, each, there):
+            nova = instances[resource]
+            if nova is None or _over(node, nova, each, reported.get(resource)):
                 continue
+            each = replace(each, settled=nova.settled)
             # Its worker may have ended; and what is gone has not left.
             stays = each.state == "tentative" or (each.state == "gone" and not nova.busy)
             if stays and node in nova.needs:
@@ -91,14 +103,11 @@ def after_nova(
         kept[resource] = each
     for resource, nova in instances.items():
         # Nobody decided: a host given as az:host, or a decision from before the scheduler started.
-        if nova is None or resource in kept or not nova.needs.get(node):
-            continue
-        need = larger(report, *nova.needs[node])
-        if not need.vcpus:
-            continue
-        there = report.by_uuid.get(resource)
-        if there is None or larger(report, there, need) is need:
-            kept[resource] = Pending(need, began_s)
+        needs = nova.needs.get(node, ()) if nova is not None and resource not in kept else ()
+        there = reported.get(resource)
+        sizes = tuple(s for s in needs if s.vcpus and (there is None or _more(s, there)))
+        if nova is not None and sizes:
+            kept[resource] = Pending(sizes, began_s, settled=nova.settled)
     return kept
 
 
@@ -111,9 +120,14 @@ def _over(node: str, nova: NovaInstance, pending: Pending, there: ReportedInstan
     if there is None:
         return False
     # If it was resized on this host, only its flavor says which of the two sizes it has now.
-    return bool(nova.needs[node]) or request_of(there) == request_of(pending.request)
+    now = request_of(there)
+    return bool(nova.needs[node]) or all(now == size for size in pending.sizes)
 
 
-def larger(report: HostReport, *sizes: ReportedInstance) -> ReportedInstance:
-    """The size of an instance that books most on a host; the first one of several."""
-    return max(sizes, key=lambda size: sum_refcores(demands_of(size, report)))
+def _more(size: ReportedInstance, there: ReportedInstance) -> bool:
+    """Whether a size books more than another, in reference cores or in instructions per second."""
+    (cores, ips), (other_cores, other_ips) = (
+        (sum(v.refcores or 0.0 for v in s.vcpus), sum(v.ips or 0.0 for v in s.vcpus))
+        for s in (size, there)
+    )
+    return cores > other_cores or ips > other_ips

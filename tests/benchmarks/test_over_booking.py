@@ -220,7 +220,7 @@ def test_all_that_fit_are_placed_and_no_host_is_over_booked(tmp_path, workers, w
     on = defaultdict(dict)
     for resource, booked, node in placed:
         if node is not None:
-            on[node][resource] = request(pref_core=booked)
+            on[node][resource] = (request(pref_core=booked),)
     over = []
     for node, sent in on.items():
         there = {resource: wanted for resource, wanted in sent.items() if resource not in failed}

@@ -123,8 +123,8 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
     def forget_all(self, *workers):
         """What a worker forgets as it restarts; it asks the agents, but does not look yet."""
         for worker in workers or self.workers:
-            worker.states._entries, worker.states._settled = {}, frozenset()
-            worker.states._cells = {}
+            worker.states._entries, worker.states._unreported = {}, {}
+            worker.states._cells = frozenset()
             worker._started_s = time.monotonic()
         for agent in self.agents.values():
             agent.publisher._request()

@@ -150,7 +150,7 @@ def admitted(chance, host, most):
         request = structs.replace(request, vcpus=there)
         if fit(capacity_of(report, pending=pending), request).refused is None:
             name = str(uuid.UUID(int=chance.getrandbits(128)))
-            pending[name], guests[name] = request, (specs, vcpus, allowed)
+            pending[name], guests[name] = (request,), (specs, vcpus, allowed)
     return guests
 
 

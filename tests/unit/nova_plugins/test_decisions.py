@@ -29,7 +29,7 @@ def worker():
 
 def requests(states):
     """What is pending on the host."""
-    return {r: each.request for r, each in states.entry("host1").pending.items()}
+    return {r: each.sizes[0] for r, each in states.entry("host1").pending.items()}
 
 
 class FakeBus:
@@ -210,10 +210,13 @@ def test_a_malformed_decision_changes_nothing(caplog, text):
     assert "a worker's decision is ignored" in caplog.text
 
 
-def test_a_decision_about_an_unknown_host_is_ignored():
+def test_a_decision_about_a_host_that_has_not_reported_counts_when_it_does():
     """A worker that has just started does not know all hosts; their reports are on the way."""
     own, states = worker()
     own.receive('{"worker":"w","number":0,"kind":"chosen","resource":"a","node":"host9"}')
 
     assert states.entry("host9") is None
-    assert not states.pending()
+    assert states.pending() == {"a"}
+    assert states.accept(encode(host_report(node="host9")))
+    assert states.entry("host9").pending.keys() == {"a"}
+    assert states.pending() == {"a"}

@@ -7,7 +7,7 @@ import pytest
 
 from amp_nova.nova_plugins import host_entry, options
 from amp_nova.nova_plugins.host_entry import Query
-from amp_nova.nova_plugins.host_states import CONTENDED, LEAVING, HostStates
+from amp_nova.nova_plugins.host_states import CONTENDED, HostStates
 from amp_nova.scheduling import pending
 from amp_nova.scheduling.host_fit import fit
 from amp_nova.scheduling.pending import NovaInstance, Pending
@@ -48,7 +48,7 @@ def receive(states, *instances, **fields):
 
 def decide(states, node, resource, wanted):
     """Nova chose this host."""
-    states.decided(node, resource, Pending(wanted, states._clock()))
+    states.decided(node, resource, Pending((wanted,), states._clock()))
 
 
 def test_the_newest_report_counts(states):
@@ -252,7 +252,7 @@ class TestDecisions:
         assert not self.fits(states, request(pref_core=2))
         assert self.fits(states, request(2, pref_core=1))
         assert states.pending() == {"a"}
-        assert not states.unsettled(), "nothing changes until somebody asks Nova for it"
+        assert not states.pending(settled=False), "nothing changes until somebody asks Nova for it"
         assert states.reserve("host1", Query("d", request(pref_core=2))).refused
         assert not states.reserve(
             "host1", Query("a", request(pref_core=2))
@@ -264,12 +264,12 @@ class TestDecisions:
         receive(states, sequence=2)
         query = Query("c", request(pref_core=1.5))
         assert query.may_fit(states.entry("host1"))
-        assert states.reserve("host1", query) == LEAVING
+        assert states.reserve("host1", query) == CONTENDED
 
         clock.now_s += 1
         deleting = NovaInstance({"host1": ()}, busy=True)
         states.follow({"a": NovaInstance({"host1": ()}, settled=True), "b": deleting}, clock())
-        assert states.reserve("host1", query) == LEAVING
+        assert states.reserve("host1", query) == CONTENDED
 
         states.follow({"b": None}, clock())
         assert not states.reserve("host1", query).refused

@@ -80,7 +80,7 @@ def test_pcpus_that_are_not_bookable_have_no_headroom():
 
 def test_pending_instances_count_before_they_are_reported():
     """The second of two equal requests finds the capacity taken."""
-    sent = {"b": request(pref_core=2)}
+    sent = {"b": (request(pref_core=2),)}
     fragmented = "2 reference cores are free only in fragments"
 
     assert answer(request(pref_core=2)) == ("fast",)
@@ -137,9 +137,9 @@ def test_a_pinned_guest_fits_its_own_pcpus_only():
 def test_a_pending_pinned_guest_counts_where_it_will_be():
     """Not on the fullest pCPU of the host."""
     report = host_report(instance("a", (0.3, 0)))
-    capacity = capacity_of(report, pending={"b": pinned(0.6, "1")})
+    capacity = capacity_of(report, pending={"b": (pinned(0.6, "1"),)})
 
     assert capacity.complete
     assert fit(capacity, pinned(0.6, "1")).refused is not None
     assert fit(capacity, pinned(0.4, "1")).core_types == ("slow",)
-    assert not capacity_of(report, pending={"b": pinned(0.6, "1"), "c": pinned(0.6, "1")}).complete
+    assert not capacity_of(report, pending=dict.fromkeys("bc", (pinned(0.6, "1"),))).complete
