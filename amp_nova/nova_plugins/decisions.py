@@ -59,7 +59,7 @@ class Decisions:
         self._numbers = itertools.count()
         self._unsent: queue.SimpleQueue[Reservation | None] = queue.SimpleQueue()
         self._cast: Callable[[str], None] | None = None
-        self._echoes: dict[int, _Echo] = {}
+        self._echoes: dict[int, threading.Event] = {}
         self._patience_s = ECHO_S
 
     def connect(self, cast: Callable[[str], None]) -> None:
@@ -101,9 +101,9 @@ class Decisions:
         if self._cast is None:
             return True
         decision = self._decision("tentative", node, query.resource, query.request)
-        echo = self._echoes[decision.number] = _Echo()
+        echo = self._echoes[decision.number] = threading.Event()
         self._unsent.put(decision)
-        if not echo.arrived.wait(self._patience_s) and self._patience_s:
+        if not echo.wait(self._patience_s) and self._patience_s:
             self._patience_s = 0.0
             LOG.warning(
                 "a decision was not delivered to this worker within %g s: until the message bus "
@@ -111,12 +111,13 @@ class Decisions:
                 ECHO_S,
             )
         del self._echoes[decision.number]
-        if echo.arrived.is_set() and echo.fits:
-            time.sleep(CROSSING_S)
-            echo.fits = self._states.ordered(node, query.resource)
-        if not echo.fits:
+        if not echo.is_set():
+            return True
+        time.sleep(CROSSING_S)
+        fits = self._states.ordered(node, query.resource)
+        if not fits:
             self._tell("over", node, query.resource)
-        return echo.fits
+        return fits
 
     def release(self, node: str, resource: str) -> None:
         """The claim failed, and the instance tries another host."""
@@ -140,8 +141,8 @@ class Decisions:
         if decision.worker == self._worker:
             self._patience_s = ECHO_S
             if (echo := self._echoes.get(decision.number)) is not None:
-                echo.fits = self._states.ordered(decision.node, decision.resource)
-                echo.arrived.set()
+                self._states.delivered(decision.node, decision.resource)
+                echo.set()
         elif decision.kind == "over":
             self._states.release(decision.node, decision.resource)
         else:
@@ -172,11 +173,3 @@ class Decisions:
                 cast(wire.encode(decision))
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
                 LOG.warning("cannot send a decision to the other scheduler workers: %s", exc)
-
-
-class _Echo:
-    """Waits for a message to come back. ``fits`` is true until it has come and says otherwise."""
-
-    def __init__(self) -> None:
-        self.arrived = threading.Event()
-        self.fits = True

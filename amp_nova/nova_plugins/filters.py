@@ -243,7 +243,7 @@ def _pinned(request: ReportedInstance, host: Any, spec_obj: Any) -> ReportedInst
 
 
 def _log_refused(refused: list[tuple[str, str]], spec_obj: Any) -> None:
-    """Log the reasons for some hosts in one line, and for the others at debug level."""
+    """Log the reasons for some hosts in one line."""
     shown = "; ".join(f"{node}: {why}" for node, why in refused[:HOSTS_LOGGED_MAX])
     more = len(refused) - HOSTS_LOGGED_MAX
     LOG.info(
@@ -254,5 +254,3 @@ def _log_refused(refused: list[tuple[str, str]], spec_obj: Any) -> None:
         shown,
         f"; and {more} more" if more > 0 else "",
     )
-    for node, why in refused[HOSTS_LOGGED_MAX:]:
-        LOG.debug("instance %s: %s refused: %s", spec_obj.instance_uuid, node, why)

@@ -17,7 +17,7 @@ from amp_nova.scheduling.sensitivity import Profile
 from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 T = TypeVar("T")
-EXAMINING_S, REPACKING_S, TURNING_S = 0.07, 0.035, 0.03
+EXAMINING_S, REPACKING_S, TURNING_S = 0.06, 0.03, 0.02
 """CPU time in which a request examines hosts whose state is new to it, and the part of it in which
 it packs hosts anew whose free capacity is fragmented, up to 20 ms each. Others pass without, and
 are examined when Nova turns to them, for ``TURNING_S`` more. Results are cached until a host

@@ -161,19 +161,25 @@ class HostStates:
                 return CONTENDED
             return fit
 
+    def delivered(self, node: str, resource: str) -> None:
+        """The bus has delivered a reservation, so from now on it counts before all later ones."""
+        with self._lock:
+            pending = self._pending_on(node)
+            if (each := pending.get(resource)) is not None and each.state == "sent":
+                each = replace(each, state="tentative", since_s=self._clock())
+                self._replace(node, {**pending, resource: each})
+
     def ordered(self, node: str, resource: str) -> bool:
         """Keep a reservation that the bus has delivered if it fits beside all delivered earlier.
 
-        This worker's others still on their way do not count: they were made beside this. When this
-        is called again, those also count that came later and have the lesser UUID, or are chosen:
-        their own worker may have received them before this one.
+        Those also count that came later and have the lesser UUID, or are chosen: their own worker
+        may have received them before this one. This worker's others still on their way do not: they
+        were made beside this.
         """
         with self._lock:
             entry = self._entries.get(node)
             if entry is None or (each := entry.pending.get(resource)) is None:
                 return True
-            if each.state == "sent":
-                each = replace(each, state="tentative", since_s=self._clock())
             before = {
                 r: p
                 for r, p in entry.pending.items()
@@ -184,7 +190,6 @@ class HostStates:
             if any(host_fit.fit(capacity, size).refused is not None for size in each.sizes):
                 self._release(node, resource)
                 return False
-            self._decide(node, resource, each)
             return True
 
     def release(self, node: str, resource: str) -> None:
