@@ -252,7 +252,7 @@ def _arriving(context: Any, instance: Any, placement: Placement) -> NovaInstance
         return NovaInstance({}, busy, settled)
     needs = {instance.node: [before]} if instance.node else {}
     needs = {each.source_node: [before] for each in moves} or needs
-    for node in {instance.node} if settled else placement.nodes_of(instance.uuid):
+    for node in {instance.node} - {None} if settled else placement.nodes_of(instance.uuid):
         needs.setdefault(node, []).append(after)
     return NovaInstance(needs, busy, settled)
 

@@ -300,6 +300,12 @@ class ReservationsTest(ReservationsTestCase):
         records._silent_until_s.clear()
         assert len(records._ask(every, question)) == len(first) + 1
 
+    def test_a_server_that_was_refused_is_pending_nowhere(self):
+        """Nova has it, without a host."""
+        self.boot(self.flavor(pref_core="64"), state="ERROR")
+        self.follow_up()
+        assert not self.states.pending()
+
     def test_nova_is_asked_rarely_while_nothing_is_pending(self):
         """Often only for what is pending; an error is logged once, and retried."""
         asked, broken = [], threading.Event()
