@@ -1,8 +1,12 @@
 """Sphinx configuration of the documentation."""
 
+from importlib import metadata
+
 project = "amp-nova"
 author = "amp-nova developers"
 copyright = "amp-nova developers"  # noqa: A001, the name is Sphinx's
+version = release = metadata.version("amp-nova")  # as the command prints it
+openstackdocs_auto_version = False
 extensions = ["cliff.sphinxext", "openstackdocstheme", "oslo_config.sphinxext"]
 html_theme = "openstackdocs"
 nitpicky = True

@@ -1,6 +1,7 @@
 """An sdist and the wheel made from it install into a new environment and run there."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -14,6 +15,8 @@ import amp_nova
 from tests.support.programs import run
 
 ROOT = Path(amp_nova.__file__).parent.parent
+VERSION = re.search(r"^version = (.*)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE)[1]
+MODULE = re.compile(r"amp_nova(_lab|_tempest_plugin)?/.*\.py")
 
 
 def shipped() -> set[str]:
@@ -26,14 +29,36 @@ def shipped() -> set[str]:
 def dist(tmp_path_factory) -> Path:
     """A folder with the sdist, and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    # Version said: neither tags nor git's trust in the owner of the checkout is what is tested.
-    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, PBR_VERSION="1.2.3")
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT)
     return folder
+
+
+def a_shallow_clone(folder: Path) -> None:
+    run("git", "clone", "--depth=1", ROOT.as_uri(), folder)
+
+
+def an_archive(folder: Path) -> None:
+    run("git", "-C", ROOT, "archive", f"--output={folder}.tar", "HEAD")
+    with tarfile.open(f"{folder}.tar") as tar:
+        tar.extractall(folder, filter="data")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="there is nothing to clone")
+@pytest.mark.parametrize("tree", [a_shallow_clone, an_archive], ids=lambda tree: tree.__name__)
+def test_a_tree_without_history_makes_the_same_wheel(dist, tmp_path, tree):
+    """The version is the one in ``setup.cfg``, and no module is missing."""
+    tree(tmp_path / "tree")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, tmp_path / "tree")
+
+    committed = set(run("git", "-C", ROOT, "ls-tree", "-r", "--name-only", "HEAD").splitlines())
+    with zipfile.ZipFile(tmp_path / f"amp_nova-{VERSION}-py3-none-any.whl") as wheel:
+        modules = {name for name in wheel.namelist() if name.endswith(".py")}
+    assert modules == {name for name in committed if MODULE.fullmatch(name)}
 
 
 def test_the_sdist_carries_what_a_build_needs(dist):
     """Licence, requirements and the sample configuration are in the sdist."""
-    with tarfile.open(dist / "amp_nova-1.2.3.tar.gz") as tar:
+    with tarfile.open(dist / f"amp_nova-{VERSION}.tar.gz") as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
 
     assert {"LICENSE", "README.rst", "requirements.txt", *shipped()} <= names
@@ -42,7 +67,7 @@ def test_the_sdist_carries_what_a_build_needs(dist):
 
 def test_the_wheel_carries_every_module_and_nothing_else(dist):
     """Each module of the three packages, and no other test, is in the wheel."""
-    with zipfile.ZipFile(dist / "amp_nova-1.2.3-py3-none-any.whl") as wheel:
+    with zipfile.ZipFile(dist / f"amp_nova-{VERSION}-py3-none-any.whl") as wheel:
         modules = {name for name in wheel.namelist() if name.endswith(".py")}
 
     packages = ("amp_nova", "amp_nova_lab", "amp_nova_tempest_plugin")
@@ -72,9 +97,9 @@ def test_the_wheel_installs_and_runs(installed):
     """A new environment with the wheel alone answers the first commands of the README."""
     bin_ = installed / "bin"
 
-    assert run(bin_ / "amp-nova", "--version") == "amp-nova 1.2.3\n"
-    assert run(bin_ / "amp-nova-agent", "--version") == "amp-nova-agent 1.2.3\n"
-    assert run(bin_ / "amp-nova-status", "--version") == "amp-nova-status 1.2.3\n"
+    assert run(bin_ / "amp-nova", "--version") == f"amp-nova {VERSION}\n"
+    assert run(bin_ / "amp-nova-agent", "--version") == f"amp-nova-agent {VERSION}\n"
+    assert run(bin_ / "amp-nova-status", "--version") == f"amp-nova-status {VERSION}\n"
     assert "0.5" in run(bin_ / "amp-nova", "flavor", "check", "amp:pref_core=0.5")
 
 

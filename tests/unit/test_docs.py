@@ -5,7 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,7 +104,7 @@ def test_every_command_of_the_openstack_client_is_accepted(command):
 
 @pytest.mark.parametrize("source", ["doc/source", "releasenotes/source"])
 def test_the_pages_are_built_without_a_warning(tmp_path, source):
-    """Malformed tables, references to nothing, notes that are not valid."""
+    """Malformed tables, references to nothing, notes that are not valid. The version is right."""
     pytest.importorskip("openstackdocstheme", reason="doc/requirements.txt is not installed")
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
 
@@ -113,3 +113,4 @@ def test_the_pages_are_built_without_a_warning(tmp_path, source):
     )
 
     assert (done.returncode, done.stderr) == (0, "")
+    assert f"# Version: {version('amp-nova')}\n".encode() in (tmp_path / "objects.inv").read_bytes()

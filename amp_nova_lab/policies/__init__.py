@@ -1,0 +1,1 @@
+"""Published policies that the agent does not ship: one module each, found by entry point."""
