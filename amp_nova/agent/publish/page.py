@@ -224,7 +224,8 @@ def _tiles(view: View, cycle: Cycle, instances: Sequence[InstanceRow], past: str
 
 
 def _row(instance: InstanceRow, xs: Sequence[float]) -> str:
-    record, cause, short = instance.record, instance.main_cause, ""
+    record, cause = instance.record, instance.main_cause
+    short = "none measured" if instance.complaints else ""
     wrong = "".join(f'<p class="bad">✗ {escape(c)}.</p>' for c in instance.complaints)
     svg = chart(f"{instance.name}: {instance.summary}", xs, instance.rows)
     if cause:

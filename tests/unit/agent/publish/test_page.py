@@ -143,6 +143,15 @@ def test_over_booking_is_said_in_words_and_shown_by_cause():
     assert table.index(" b ") < min(table.index(" a "), table.index(" fits "))
 
 
+def test_a_red_row_says_what_is_lost_or_that_nothing_was_measured():
+    """An idle guest that is over-booked has lost nothing yet; the one beside it has an empty cell."""
+    idle = (guest(n, pref_core="2", utilization=0.0) for n in ("a", "b"))
+    text = render(view(*idle, guest("good", pref_core="0.1")))
+
+    rows = re.findall(r"<tr><td><b>(\w+)</b>.*?</td><td>.*?</td><td>.*?</td><td>(.*?)</td>", text)
+    assert rows == [("b", "none measured"), ("a", ""), ("good", "")]
+
+
 def test_the_dashed_line_of_the_booking_is_drawn_over_the_solid_one():
     """Or one would not see it where all is delivered; each area is drawn before the lower ones.
 
