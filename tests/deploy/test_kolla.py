@@ -87,10 +87,12 @@ def test_what_kolla_ansible_merges_is_added_to_what_is_there_and_removed_again(c
     play(config, "--check")
     assert files(config) == before
 
-    play(config)
-    assert "changed=0" in play(config)
+    linked = {"amp_nova_docs_url": "https://docs.example.com/amp-nova"}
+    play(config, **linked)
+    assert "changed=0" in play(config, **linked)
     found = files(config)
     etc = ROOT / "etc/amp-nova"
+    alerts = run(ROOT / "tools/alerts", linked["amp_nova_docs_url"])
 
     scheduler = found.pop("nova/nova-scheduler.conf")
     assert scheduler.startswith(OPERATORS)
@@ -104,7 +106,7 @@ def test_what_kolla_ansible_merges_is_added_to_what_is_there_and_removed_again(c
     ]
     assert found == {
         "prometheus/amp-nova-rules.rules": (etc / "prometheus/rules.yaml").read_text(),
-        "prometheus/amp-nova-alerts.rules": (etc / "prometheus/alerts.yaml").read_text(),
+        "prometheus/amp-nova-alerts.rules": alerts,
         **{f"grafana/dashboards/{p.name}": p.read_text() for p in etc.glob("grafana/*.json")},
     }
 

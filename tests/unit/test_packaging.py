@@ -286,3 +286,17 @@ def test_the_packages_have_modules_alone():
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert [name for name in listed.stdout.split() if not name.endswith(".py")] == []
+
+
+def test_packages_say_where_the_project_is_and_who_maintains_them():
+    """At one address, which is the Python package's home page; nobody's root is written to."""
+    home = re.search(r"^home_page = (.*)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE)[1]
+    debian = ROOT / "packaging/debian"
+    control = (debian / "control").read_text()
+
+    assert (
+        re.findall(r"^(?:Homepage|Vcs-Browser|Vcs-Git): (.*)$", control, re.MULTILINE) == [home] * 3
+    )
+    assert home in (debian / "watch").read_text()
+    for file in (debian / "control", debian / "changelog", ROOT / "tools/deb"):
+        assert "root@" not in file.read_text()

@@ -144,7 +144,7 @@ def test_over_booking_is_said_in_words_and_shown_by_cause():
 
 
 def test_a_red_row_says_what_is_lost_or_that_nothing_was_measured():
-    """An idle guest that is over-booked has lost nothing yet; the one beside it has an empty cell."""
+    """An idle guest that is over-booked has lost nothing yet; its neighbour has an empty cell."""
     idle = (guest(n, pref_core="2", utilization=0.0) for n in ("a", "b"))
     text = render(view(*idle, guest("good", pref_core="0.1")))
 
