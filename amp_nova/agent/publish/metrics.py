@@ -1,10 +1,9 @@
 """Every Prometheus metric of the agent, one row each: type, name, help, accessor and labels.
 
 The table has a section per kind of record: the agent itself, the last cycle, the host, instances,
-vCPUs, all I/O work, and the I/O work of an instance. ``SUMS`` are those of ``SUMMED``, added up by
-instance. A row's accessor reads the record
-and returns a number, a mapping from values of the row's own labels to numbers, or ``None`` (no
-sample) if the value is unknown. The section adds the labels that name the record.
+vCPUs, all I/O work, and the I/O work of an instance. A row's accessor reads the record and returns
+a number, a mapping from values of the row's own labels to numbers, or ``None`` (no sample) if the
+value is unknown. The section adds the labels that name the record.
 
 Families are built at every scrape, so a series ends when its instance does.
 """
@@ -36,13 +35,17 @@ Value = Number | Mapping[Any, Number] | None
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[T]):
-    """One metric. ``name``: as scraped; ``labels``: those in addition to the section's labels."""
+    """One metric. ``name``: as scraped; ``labels``: those in addition to the section's labels.
+
+    ``summed``: the metric of an instance that adds up this one of its vCPUs.
+    """
 
     kind: str
     name: str
     help: str
     read: Callable[[T], Value]
     labels: Labels = ()
+    summed: str = ""
 
     def family(self, labels: Labels, records: Iterable[tuple[Labels, T]]) -> Metric:
         """The metric's samples; ``records`` come with the values of the section's ``labels``."""
@@ -179,32 +182,34 @@ ALL: tuple[Row[Snapshot], ...] = (
 )
 SUMMED: tuple[Row[Snapshot], ...] = (
     Row("gauge", "amp_vcpu_booked_refcores", "Booked capacity, in reference cores.",
-        of_each(lambda v: v.entitlement.booking.refcores), VCPU),
+        of_each(lambda v: v.entitlement.booking.refcores), VCPU, "amp_instance_booked_refcores"),
     Row("gauge", "amp_vcpu_booked_ips", "Booked capacity, in instructions per second.",
-        of_each(lambda v: v.entitlement.booking.ips), VCPU),
+        of_each(lambda v: v.entitlement.booking.ips), VCPU, "amp_instance_booked_ips"),
     Row("gauge", "amp_vcpu_delivered_refcores", "Reference cores delivered in the last window.",
-        of_each(lambda v: v.account.last.refcores), VCPU),
+        of_each(lambda v: v.account.last.refcores), VCPU, "amp_instance_delivered_refcores"),
     Row("gauge", "amp_vcpu_delivered_ips", "Instructions per second over the last window.",
-        of_each(lambda v: v.account.last.ips), VCPU),
+        of_each(lambda v: v.account.last.ips), VCPU, "amp_instance_delivered_ips"),
     Row("counter", "amp_vcpu_shortfall_refcore_seconds_total",
         "Booked capacity that was in demand but not delivered.",
-        snapshot.shortfall, (*VCPU, "cause")),
+        snapshot.shortfall, (*VCPU, "cause"), "amp_instance_shortfall_refcore_seconds_total"),
     Row("counter", "amp_vcpu_beyond_booking_refcore_seconds_total",
         "Capacity used beyond the booking while bookings are only observed.",
-        snapshot.beyond_booking, VCPU),
+        snapshot.beyond_booking, VCPU, "amp_instance_beyond_booking_refcore_seconds_total"),
     Row("counter", "amp_vcpu_would_throttle_seconds_total",
         "Time for which enforcement would have throttled a vCPU, at least and at most.",
-        snapshot.would_throttle, (*VCPU, "bound")),
+        snapshot.would_throttle, (*VCPU, "bound"), "amp_instance_would_throttle_seconds_total"),
     Row("counter", "amp_vcpu_throttled_seconds_total",
         "Time for which the kernel throttled a vCPU at its limit.",
-        of_each(lambda v: v.reading.throttled_ns / 1e9 if v.reading.bandwidth else None), VCPU),
+        of_each(lambda v: v.reading.throttled_ns / 1e9 if v.reading.bandwidth else None), VCPU,
+        "amp_instance_throttled_seconds_total"),
     Row("counter", "amp_vcpu_cpu_seconds_total", "CPU time by core type.",
-        snapshot.cpu_seconds, (*VCPU, "core_type")),
+        snapshot.cpu_seconds, (*VCPU, "core_type"), "amp_instance_cpu_seconds_total"),
     Row("counter", "amp_vcpu_reference_cpu_seconds_total", "CPU time times its coefficient.",
-        of_each(lambda v: v.account.ref_s if v.account.cpu_s else None), VCPU),
+        of_each(lambda v: v.account.ref_s if v.account.cpu_s else None), VCPU,
+        "amp_instance_reference_cpu_seconds_total"),
 )
 SUMS: tuple[Row[Snapshot], ...] = tuple(
-    Row(row.kind, row.name.replace("vcpu", "instance"), row.help,
+    Row(row.kind, row.summed, row.help,
         partial(snapshot.by_instance, row.read), (*INSTANCE, *row.labels[len(VCPU):]))
     for row in SUMMED
 )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from prometheus_client.utils import floatToGoString
+
 from amp_nova.accounting.delivery import CAUSES, KEPT_RATIO, RATIO_BUCKETS
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.publish.host_info import Distribution, HostInfo, slowdown_of, unenforced
@@ -193,12 +195,15 @@ def problems(snap: Snapshot) -> Values:
 def _minutes(counts: Sequence[float], ratios: float, *bounds: float) -> Distribution:
     """The histogram of delivered ratios, of which only the buckets up to ``bounds`` are served."""
     below = dict(zip((*RATIO_BUCKETS, math.inf), accumulate(counts), strict=True))
-    buckets = [(str(bound), below[bound]) for bound in bounds]
-    return Distribution(below[math.inf], ratios, (*buckets, ("+Inf", below[math.inf])))
+    buckets = tuple((floatToGoString(bound), below[bound]) for bound in bounds)
+    return Distribution(below[math.inf], ratios, buckets)
 
 
 def minutes_of_instance(domain: DomainRecord) -> Distribution | None:
-    """The histogram of delivered ratios of an instance, with one bucket; ``None`` if empty."""
+    """The histogram of delivered ratios of an instance; ``None`` if empty.
+
+    It has one bucket: there are many instances, and "+Inf" would repeat the count.
+    """
     counts = domain.ratios.counts
     return _minutes(counts, domain.ratios.total, KEPT_RATIO) if any(counts) else None
 
@@ -207,7 +212,7 @@ def minutes_of_host(snap: Snapshot) -> Distribution:
     """The histogram of delivered ratios of all vCPUs."""
     counts = snap.totals.of("minutes")
     ordered = [counts.get((str(bucket),), 0.0) for bucket in range(len(RATIO_BUCKETS) + 1)]
-    return _minutes(ordered, snap.totals.of("ratios").get((), 0.0), *RATIO_BUCKETS)
+    return _minutes(ordered, snap.totals.of("ratios").get((), 0.0), *RATIO_BUCKETS, math.inf)
 
 
 def delivered_by_kind(snap: Snapshot) -> Mapping[str, float]:

@@ -198,15 +198,17 @@ def test_series_end_with_their_instance(full):
 
 
 def test_histogram_of_ratios_is_cumulative(full):
-    """A bucket counts every minute up to its bound; an instance has the one that matters."""
+    """A bucket counts every minute up to its bound; an instance has the one that matters.
+
+    Another, "+Inf", would repeat its count.
+    """
     buckets = full.samples("amp_host_delivered_ratio_bucket")
 
     assert [labels["le"] for labels, _ in buckets] == [*map(str, RATIO_BUCKETS), "+Inf"]
     assert [value for _, value in buckets] == [0, 0, 1, 1, 3, 3, 3, 3, 3, 3, 3, 4]
     assert full.value("amp_host_delivered_ratio_count") == 4
     assert full.samples("amp_instance_delivered_ratio_bucket") == [
-        ({**INSTANCE, "le": "0.95"}, 1.0),
-        ({**INSTANCE, "le": "+Inf"}, 4.0),
+        ({**INSTANCE, "le": "0.95"}, 1.0)
     ]
     assert full.value("amp_instance_delivered_ratio_count", **INSTANCE) == 4
     assert full.value("amp_instance_delivered_ratio_sum", **INSTANCE) == 4.0
@@ -236,7 +238,7 @@ def test_a_host_of_a_hundred_instances_has_few_series_by_default():
     found = reports.cycle(*[instance(*vcpus, name=f"instance-{n}") for n in range(100)])
     lines = Scrape(found, detail="instance").text.splitlines()
 
-    assert 1000 < sum(not line.startswith("#") for line in lines) <= 1600
+    assert 1000 < sum(not line.startswith("#") for line in lines) <= 1500
 
 
 def test_the_sums_of_a_host_never_fall():
