@@ -14,11 +14,13 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from amp_nova import conf as options
+from amp_nova.agent.publish.host_info import shared_pcpus
 from amp_nova.agent.publish.host_warnings import NO_REPORTS
 from amp_nova.cmd.arguments import nearest
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.host.libvirt.domain_xml import SPECS_SINCE
 from amp_nova.host.machine import load_topology
+from amp_nova.model import cpulist
 
 if TYPE_CHECKING:
     from amp_nova.agent.service import Service
@@ -75,6 +77,7 @@ class Checks(upgradecheck.UpgradeCommands):
         try:
             conf = options.load(files=self._files)
             topology = load_topology(conf)
+            bookable = shared_pcpus(conf.nova.cpu_shared_set) or frozenset()
         except AmpError as exc:
             return Result(Code.FAILURE, str(exc))
         calibration = conf.topology.calibration_file
@@ -83,9 +86,10 @@ class Checks(upgradecheck.UpgradeCommands):
                 Code.WARNING,
                 f"there is no calibration {calibration}: run 'amp-nova calibrate'",
             )
-        if topology.warnings:
-            return Result(Code.WARNING, "; ".join(topology.warnings))
-        return Result(Code.SUCCESS)
+        warnings = [*topology.warnings]
+        if absent := bookable - {p.id for p in topology.pcpus}:
+            warnings.append(f"[nova] cpu_shared_set: there is no pCPU {cpulist.show(absent)} here")
+        return Result(Code.WARNING if warnings else Code.SUCCESS, "; ".join(warnings) or None)
 
     def check_reports(self) -> Result:
         """Schedulers hear of this host."""

@@ -5,6 +5,7 @@ that the page and the metrics can be watched.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import sys
 import textwrap
@@ -37,7 +38,7 @@ class Demo(Command):
 
     _epilog = """examples:
   amp-nova demo
-  amp-nova demo --duration 120
+  amp-nova demo --fast --serve
   amp-nova demo --fast --format json
 """
 
@@ -52,6 +53,14 @@ class Demo(Command):
         )
         parser.add_argument("-f", "--format", choices=("table", "json"), default="table")
         parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
+        parser.add_argument(
+            "--serve",
+            type=whole(0, 65_535),
+            nargs="?",
+            const=0,
+            metavar="PORT",
+            help="keep the host with amp-nova and its page until Ctrl-C (port: any by default)",
+        )
         parser.add_argument("--plot", metavar="FILE", help="draw delivered over booked capacity")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -61,20 +70,27 @@ class Demo(Command):
         exporter = Exporter(detail="vcpu")
         exporter.agent.hypervisor_up = True
         exporter.admits = HostInfo("the demo host")
-        address = _serve(exporter)
+        server = WebServer(exporter.routes, WebSettings(ADDRESS, args.serve or 0)).bind()
+        address = f"http://{ADDRESS}:{server.bind_addr[1]}/"
         show = _simulate(args, exporter, address)
         verdict = show.verdict()
         if figure is not None:
             _draw(figure, show)
             save(figure, args.plot)
         print(as_json(_figures(show, address)) if args.format == "json" else f"\n{verdict}")
+        if args.serve is not None:
+            print(f"\nUntil Ctrl-C, the last act goes on: {address}", file=sys.stderr, flush=True)
+            _go_on(show, exporter)
         return 0 if verdict.delivered else 1
 
 
-def _serve(exporter: Exporter) -> str:
-    """Serve the page and the metrics of the host with amp-nova until the process ends; its URL."""
-    server = WebServer(exporter.routes, WebSettings(ADDRESS)).bind()
-    return f"http://{ADDRESS}:{server.bind_addr[1]}/"
+def _go_on(show: Show, exporter: Exporter) -> None:
+    """Keep the host with amp-nova working in real time until Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(1.0)
+            show.kept.second(None)
+            exporter.update(show.kept.cycles[-1])
 
 
 def _simulate(args: argparse.Namespace, exporter: Exporter, address: str) -> Show:

@@ -26,7 +26,7 @@ CLOUD_COLUMNS = ("Hour", "Instances", "Booked", "Best Effort", "Unplaced")
 COLUMNS = {
     "VM": "name",
     "Booked": "booked_refcores",
-    "Delivered": "delivered_ratio",
+    "Ratio": "delivered_ratio",
     "Least": "delivered_ratio_min",
     "Most": "delivered_ratio_max",
     "Progress": "progress_refcores",

@@ -30,12 +30,12 @@ COLUMNS = (
     "Interval",
     "Slowdown",
     "Slowdown Then",
-    "Delivered",
-    "Delivered Then",
+    "Ratio",
+    "Ratio Then",
 )
 LEGEND = """\
 progress: mean speed per vCPU, 1 = the slowest core type; recorded: as measured on the host.
-slowdown: speed alone on this host over the speed it got. delivered: share of the booking.
+slowdown: speed alone on this host over the speed it got. ratio: delivered over booked.
 then: with the changes. interval: contains what it would be 9 times of 10, for other seeds, for the
 errors of the measured speedups and for the difference between the recording and its simulation.
 median: of 20 runs; it is not then where chance decides, as with the policies none and credit."""

@@ -55,6 +55,15 @@ def test_before_the_first_calibration(check):
     assert check(REPORTS, ALIKE)[0] == 0
 
 
+def test_a_pcpu_that_nova_may_use_and_the_host_does_not_have(check):
+    """A typing error in the copy of Nova's option: nothing could be booked there."""
+    status, found = check(f"{REPORTS}\n[nova]\ncpu_shared_set = 0,5000-5001", ALIKE)
+
+    assert status == 1
+    said = "[nova] cpu_shared_set: there is no pCPU 5000-5001 here"
+    assert found["Core types and calibration"] == (1, said)
+
+
 def test_a_host_of_which_no_scheduler_hears(check):
     """No booking would ever be placed on it, and only the schedulers' log would say why."""
     status, found = check("", ALIKE)

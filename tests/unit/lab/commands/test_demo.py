@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -9,6 +10,7 @@ import urllib.request
 import pytest
 
 from amp_nova_lab.two_hosts import Verdict
+from tests.support.programs import until
 from tests.unit.lab.commands.refusals import refused
 
 PROGRAM = "import sys; from amp_nova.cmd.cli import main; sys.exit(main())"
@@ -77,6 +79,34 @@ def test_it_keeps_pace_with_real_time_and_serves_a_page_and_metrics():
     assert 'amp_vcpu_booked_refcores{domain="web-1"' in metrics
     assert 'amp_vcpu_quota_cores{domain="web-1"' in metrics
     assert remaining[-1].startswith("With amp-nova")
+
+
+def test_it_serves_its_host_until_it_is_interrupted():
+    """After the verdict, the last act goes on; Ctrl-C ends it with the verdict's exit status."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", PROGRAM, "demo", "--fast", "--serve"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def cpu_s() -> float:
+        with urllib.request.urlopen(f"{address}metrics", timeout=5) as answer:
+            used = re.findall(r"^amp_host_cpu_seconds_total\S+ (\S+)", answer.read().decode(), re.M)
+        return sum(map(float, used))
+
+    try:
+        said = next(line for line in process.stderr if "Until Ctrl-C" in line)
+        address = re.search(r"http://\S+", said)[0]
+        before = cpu_s()
+        until(lambda: cpu_s() > before, what="another second of the last act", timeout_s=30)
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+        process.wait()
+
+    assert (process.returncode, rest) == (0, "")
 
 
 def test_bad_input_is_refused_in_a_sentence(amp_nova):

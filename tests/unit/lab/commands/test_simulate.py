@@ -62,7 +62,7 @@ def test_the_table_has_a_line_for_every_guest(simulate, tmp_path):
 
     assert (status, err) == (0, "")
     assert [row[:3] for row in cells(table)] == [
-        ["VM", "Booked", "Delivered"],
+        ["VM", "Booked", "Ratio"],
         ["a", "0.5", "1.0"],
         ["b", "-", "-"],
     ]
