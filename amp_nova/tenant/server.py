@@ -16,10 +16,11 @@ from amp_nova.http_server import HttpServer
 
 
 def configured(files: Sequence[str] | None = None) -> tuple[cfg.ConfigOpts, Any]:
-    """The configuration, and the application behind Keystone's filter."""
+    """The configuration, and the application behind Keystone's filter, and the health check."""
     try:
         from keystoneauth1.exceptions import ClientException
         from keystonemiddleware import auth_token
+        from oslo_middleware import healthcheck
 
         from amp_nova.tenant.application import Application
         from amp_nova.tenant.prometheus import ServerFigures
@@ -36,10 +37,16 @@ def configured(files: Sequence[str] | None = None) -> tuple[cfg.ConfigOpts, Any]
         if not conf.keystone_authtoken.auth_type and not conf.keystone_authtoken.auth_section:
             raise ValueError("auth_type is not set: give the credentials of a service user")
         settings = {"oslo_config_config": conf, "delay_auth_decision": False}
-        outer = auth_token.AuthProtocol(inner, settings)
+        guarded = auth_token.AuthProtocol(inner, settings)
     except (ClientException, ValueError, cfg.Error) as exc:
         raise ConfigInvalid(f"[keystone_authtoken] cannot be used: {exc}") from exc
-    return conf, outer
+    health = healthcheck.Healthcheck(None, conf)
+
+    def application(request: dict[str, Any], start: Any) -> Any:
+        healthy = request.get("PATH_INFO") == "/healthcheck"
+        return (health if healthy else guarded)(request, start)
+
+    return conf, application
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -91,6 +91,7 @@ def served(folder, keystone, prometheus):
             while True:
                 with contextlib.suppress(requests.ConnectionError):
                     assert requests.get(url, timeout=10).status_code == 401
+                    assert requests.get(f"{url}/healthcheck", timeout=10).ok
                     break
                 assert process.poll() is None, "it ended"
                 assert time.monotonic() < deadline

@@ -79,7 +79,14 @@ ONLY: dict[str, tuple[str, ...]] = {
     # What a tenant is told is computed from what Prometheus answers, and from nothing else.
     "tenant": ("amp_nova.tenant", CLIENT, VALUES, "keystoneauth1"),
     "tenant/figures.py": (VALUES,),
-    "tenant/server.py": ("amp_nova", "cheroot", "keystoneauth1", "keystonemiddleware", *OSLO),
+    "tenant/server.py": (
+        "amp_nova",
+        "cheroot",
+        "keystoneauth1",
+        "keystonemiddleware",
+        "oslo_middleware",
+        *OSLO,
+    ),
     # It is part of "openstack amp", which works where there is no agent.
     "cmd/command.py": (EXCEPTIONS, "amp_nova.cmd.arguments", "cliff", "yaml"),
     "cmd/arguments.py": (EXCEPTIONS, "amp_nova.flavor"),

@@ -298,5 +298,8 @@ def test_packages_say_where_the_project_is_and_who_maintains_them():
         re.findall(r"^(?:Homepage|Vcs-Browser|Vcs-Git): (.*)$", control, re.MULTILINE) == [home] * 3
     )
     assert home in (debian / "watch").read_text()
+    project = home.removeprefix("https://opendev.org/")
+    assert f"project={project}.git\n" in (ROOT / ".gitreview").read_text()
+    assert f"enable_plugin amp-nova {home}\n" in (ROOT / "devstack/local.conf.sample").read_text()
     for file in (debian / "control", debian / "changelog", ROOT / "tools/deb"):
         assert "root@" not in file.read_text()

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from prometheus_client.utils import floatToGoString
-
 from amp_nova.accounting.delivery import CAUSES, KEPT_RATIO, RATIO_BUCKETS
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.publish.host_info import Distribution, HostInfo, slowdown_of, unenforced
@@ -195,8 +193,9 @@ def problems(snap: Snapshot) -> Values:
 def _minutes(counts: Sequence[float], ratios: float, *bounds: float) -> Distribution:
     """The histogram of delivered ratios, of which only the buckets up to ``bounds`` are served."""
     below = dict(zip((*RATIO_BUCKETS, math.inf), accumulate(counts), strict=True))
-    buckets = tuple((floatToGoString(bound), below[bound]) for bound in bounds)
-    return Distribution(below[math.inf], ratios, buckets)
+    names = ("+Inf" if bound == math.inf else str(bound) for bound in bounds)
+    buckets = zip(names, (below[bound] for bound in bounds), strict=True)
+    return Distribution(below[math.inf], ratios, tuple(buckets))
 
 
 def minutes_of_instance(domain: DomainRecord) -> Distribution | None:
