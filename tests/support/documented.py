@@ -9,7 +9,7 @@ import amp_nova
 
 ROOT = Path(amp_nova.__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.rst")), *sorted((ROOT / "doc/source").rglob("*.rst"))]
-BLOCK = re.compile(r"^( *)(?:\.\. code-block:: shell|[^.\n ][^\n]*::)$")
+BLOCK = re.compile(r"^( *)(?:\.\. code-block:: (?:shell|console)|[^.\n ][^\n]*::)$")
 COMMAND = re.compile(
     r"(\$ )?(amp-nova(-\w+)?|openstack|tools/\S+|tox|pip|apt|systemctl|python|virsh)(?=\s|$)"
 )
@@ -40,8 +40,17 @@ def blocks() -> Iterator[Block]:
                 body.append(below.strip())
             caption = next((x for x in body if x.startswith(":caption: ")), "")
             commands = [x for x in _joined(body) if x and x[0] not in ":#"]
+            if line.endswith("console"):  # what they print is below
+                commands = [command for _, command, _ in session(body)]
             if "code-block" in line or (commands and COMMAND.match(commands[0])):
                 yield Block(page, at + 1, caption.removeprefix(":caption: "), tuple(commands))
+
+
+def session(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Prompt (``$``, or ``#`` of root), command and output of every step of a console block."""
+    steps = re.split(r"^([$#]) (.+)$", "\n".join(lines), flags=re.MULTILINE)
+    for prompt, command, output in zip(steps[1::3], steps[2::3], steps[3::3], strict=True):
+        yield prompt, command, output.strip("\n")
 
 
 def _joined(body: list[str]) -> list[str]:
