@@ -2,7 +2,7 @@
 
 The simulated host knows what every vCPU got, and the agent does not. Two hosts by default;
 ``AMP_NOVA_HOSTS=20 python -m pytest -s tests/benchmarks/test_random_hosts.py`` prints the table of
-``doc/source/admin/smt.rst``.
+twenty.
 """
 
 import os
