@@ -128,7 +128,7 @@ def _introduction(address: str) -> str:
 
 def _table(show: Show) -> str:
     lines = ["", *textwrap.wrap(f"{show.now_s:>3} s of {show.duration_s}: {show.act.title}", WIDTH)]
-    lines += [f"{'':15} | {'with amp-nova':27}| without", HEAD]
+    lines += [f"{'':15} | {'with amp-nova':27} | without", HEAD]
     for (name, index), kept in show.kept.rows.items():
         bare = _cells(show.bare.rows[name, index])
         vcpu = (f"{name}/{index}", _number(kept.booked_refcores))

@@ -106,6 +106,14 @@ def test_every_command_of_the_openstack_client_is_accepted(command):
     parser.parse_args(words[3:])
 
 
+def test_the_recording_is_what_the_demo_draws(tmp_path):
+    """``tools/recording`` makes it again."""
+    subprocess.run([sys.executable, ROOT / "tools/recording", tmp_path / "now.svg"], check=True)
+
+    kept = (ROOT / "doc/source/images/recording.svg").read_text()
+    assert (tmp_path / "now.svg").read_text() == kept
+
+
 @pytest.mark.parametrize("source", ["doc/source", "releasenotes/source"])
 def test_the_pages_are_built_without_a_warning(tmp_path, source):
     """Malformed tables, references to nothing, notes that are not valid. The version is right."""
