@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pbr reads everything from setup.cfg; setuptools wants this file to be told so."""
 
 import configparser

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The errors that amp-nova raises on purpose.
 
 Users see the message as it is: one sentence that names the offending value and the remedy.

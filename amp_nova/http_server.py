@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cheroot's server with few connections, each short, so that no client blocks it.
 
 When ``CONNECTIONS_MAX`` are open, the oldest that has not sent its request is closed in favour of

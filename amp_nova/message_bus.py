@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connects agents and scheduler workers to their message bus."""
 
 from typing import Any

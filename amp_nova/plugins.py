@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads best-effort policies by entry point, so that other packages can provide more."""
 
 import dataclasses

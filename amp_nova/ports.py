@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control loop's interfaces to the host; both a real host and the simulator implement them."""
 
 from collections.abc import Collection, Mapping, Sequence

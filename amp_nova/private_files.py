@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who owns a file that the agent trusts and who may read or change it; how a file is replaced."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries Prometheus: whole answers, within a time and a size, and from nowhere else."""
 
 import base64

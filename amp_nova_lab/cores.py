@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated host's own scheduler: which vCPU runs on which pCPU, and for what share of time.
 
 Like CFS it does not know that cores differ. A vCPU that wakes returns to its last pCPU if it fits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a vCPU's performance counters show: a physical model of cycles and cache misses.
 
 Instructions follow from the speed of the work: ``reference_ips`` times the coefficient of the

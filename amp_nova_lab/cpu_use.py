@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CPU time that instances used, from a Prometheus that scrapes libvirt exporters.
 
 It computes each mean once; figures are made of them here, because it would not share them.

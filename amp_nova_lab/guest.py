@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One guest in the simulator and its vCPUs: what they do, where they run and what they count."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated host: what the control loop observes and changes, without a machine.
 
 The host does nothing on its own that a real one would not: limits and affinities come from the

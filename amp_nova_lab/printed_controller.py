@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The published rule for bookings of instructions per second (teabe2017, solution 2), as printed.
 
 ``act = (old * sp + ri) / (2 * sp)``, and the vCPU may run if ``act < B``. ``printed``: ``old`` is 0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the programs inside guests wait for, besides pCPUs: barriers, I/O and requests.
 
 A program decides when its vCPUs wait and how much work they do next; it knows neither pCPUs nor

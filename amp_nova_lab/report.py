@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The result of a scenario: what is measured for every guest, and its form for JSON.
 
 Booked guests are measured second by second, as their tenants would do it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a scenario: the agent's own control loop over a simulated host, in simulated time."""
 
 from collections.abc import Iterator

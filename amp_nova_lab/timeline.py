@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulated time: advances from event to event and keeps every vCPU's share up to date.
 
 An event is a guest that starts or stops wanting pCPUs, a new phase, finished work, the end of a

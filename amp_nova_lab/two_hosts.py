@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demonstration: the same guests on two hosts, one with amp-nova and one without.
 
 Four acts on two fast and two slow cores: two guests of one flavor on different core types, beside a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``[amp_nova]`` in tempest.conf."""
 
 from oslo_config import cfg

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Tempest loads by the entry point."""
 
 from pathlib import Path

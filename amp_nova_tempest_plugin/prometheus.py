@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instant queries to the Prometheus that scrapes the agents."""
 
 import json

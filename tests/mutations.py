@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m tests.mutations [WORD...]``: removes each check that safety rests on; who notices?
 
 A mutant is one line of the product made wrong, with the tests that have to notice it. It is made in

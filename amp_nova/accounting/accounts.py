@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The accounts of all vCPUs, carried from one observation to the next."""
 
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each vCPU was owed and got, in reference-core seconds, and why it got less.
 
 Computed from what the vCPU ran while it wanted to run, never from what was configured.

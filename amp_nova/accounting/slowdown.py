@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slowdown and unfairness (saez2015, section 2): what sharing a host costs best-effort instances.
 
 Slowdown of an instance: the speed that it would have alone on this host during the time it wanted

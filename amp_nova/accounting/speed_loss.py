@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capacity lost to low clocks and busy siblings: CPU time worth less than its coefficient says.
 
 A coefficient holds for a core at its nominal clock whose other hardware threads are idle. If cycles

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For how long enforcement would throttle a vCPU, for an agent that only observes.
 
 A model of CFS bandwidth. A vCPU runs for the share ``u`` of an interval, sleeps for the rest, and

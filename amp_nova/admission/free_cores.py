@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is free on each pCPU during bin packing, with SMT taken into account.
 
 On a core type where a busy sibling costs speed, packing assumes the worst case: a thread is worth

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headroom: what vCPUs may use beyond their own bookings without taking from their neighbours.
 
 It serves soft limits, bursts, and vCPUs without a booking whose instance has one (the CPU weight

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bin packing: which pCPU each booked vCPU goes to, and whether all of them fit a host.
 
 A vCPU that books ``b`` reference cores needs ``b / coef(type)`` of one pCPU, of a type with

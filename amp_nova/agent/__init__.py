@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compute-node daemon: the control loop, the fast loop, and the service that runs them.
 
 ``state`` keeps what survives a cycle, ``publish`` is what others read, and ``operator`` carries out

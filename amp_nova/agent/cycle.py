@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record of one control cycle, which metrics, status, host reports and the log read."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fast loop: enforces bookings of instructions per second, many times between two cycles.
 
 It is a small control loop: it samples a few counters of each vCPU whose entitlement is governed by

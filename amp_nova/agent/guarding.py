@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's lease, and the guard that acts when it expires (``amp_nova.guard``)."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moves the I/O threads of domains that are insensitive to core speed to slow cores, and back.
 
 The rule is ``profiling.io_overlap``. It is applied once per interval, through thread affinities.

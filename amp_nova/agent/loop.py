@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One control cycle, from an observation to a record: the same code on a host and in the simulator.
 
 What is in force is read back from the host in every cycle. So a restarted agent adopts what it

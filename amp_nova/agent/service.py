@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent as a service: when cycles run, how signals end it, and where cycles are published."""
 
 import contextlib

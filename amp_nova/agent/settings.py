@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control loop's settings from the options of ``[agent]``, on a host and in a scenario."""
 
 from oslo_config import cfg

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's threads: what wakes the one that runs cycles, and those beside it.
 
 A helper thread that ends is restarted; one that hangs is reported. A thread cannot be killed: while

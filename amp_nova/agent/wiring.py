@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the agent's parts from the configuration; only this module connects the loop to a host."""
 
 import contextlib

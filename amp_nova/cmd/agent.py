@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova-agent``: the service on a compute node."""
 
 import argparse

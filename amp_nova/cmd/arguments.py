@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of the programs: errors in one sentence, and values within bounds."""
 
 import argparse

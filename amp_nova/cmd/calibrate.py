@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova calibrate``: measures the speed of each core type and writes the calibration file."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova``: a cliff application. Only the module of the command that was typed is imported."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands of ``amp-nova`` and of ``openstack amp`` share: how they end, what they print.
 
 It needs cliff alone, so that ``openstack amp`` works where there is no agent.

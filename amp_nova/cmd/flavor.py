@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a flavor promises (``amp-nova flavor check``), and whether it is kept (``probe``)."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova status``, ``explain``, ``pause``, ``resume`` and ``release``: this host's instances.
 
 The agent answers the first two; the others work without it.

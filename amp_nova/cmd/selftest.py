@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova selftest``: whether bookings are kept on this machine, without Nova and guests.
 
 The real agent and its guard enforce bookings of stand-ins (``host.stand_in``), which libvirt's test

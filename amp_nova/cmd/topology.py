@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What commands print of core types: ``amp-nova topology``, and the table of ``calibrate``."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova-status upgrade check``: whether this host is ready for the installed amp-nova."""
 
 import contextlib

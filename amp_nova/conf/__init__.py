@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads ``/etc/amp-nova/amp-nova.conf``, and declares the options of most of its sections.
 
 Configuration is passed as a ``ConfigOpts``; there is no global configuration.

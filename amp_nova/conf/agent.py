@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``[agent]``: the control loop, bookings, the best-effort policy and I/O work."""
 
 from oslo_config import cfg

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``[vendordata]``: what ``amp-nova-vendordata`` tells servers and their owners."""
 
 from oslo_config import cfg

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The writes that turn what is in force into what vCPUs are entitled to, and their safe states.
 
 Changes are idempotent. An equal value is never written again, because with every write of a quota

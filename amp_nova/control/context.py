@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The inputs of entitlements, and their parts: terms, instances, the packing, homes and shares."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every vCPU is entitled to: pCPUs, a share of their time, and CPU weight, and why.
 
 Solution 1 of teabe2017 (section 3.1): CPU time on a core of type ``p`` counts ``coef(p)`` times, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits and affinities that somebody else changed: detected, counted, repaired a few times.
 
 A quota has one writer, and amp-nova does not fight another one: after a few repairs within a minute

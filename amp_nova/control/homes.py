@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where booked vCPUs are placed: each that finds capacity has a home on one core type.
 
 The scheduler packs with the same function (``admission.packing``), so a booking that it admitted

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller that holds a booking in instructions per second (teabe2017, solution 2).
 
 It receives what a vCPU has done since it last acted, decides whether to act, and if so returns the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The limit of every vCPU, and what it carries over from cycle to cycle.
 
 Quotas are decided here; between cycles, the fast loop adjusts those of Ips. A vCPU's share

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packing by each vCPU's own coefficients, as far as capacity allows.
 
 A vCPU whose work gains less from a core type than the hardware's coefficient says needs more of

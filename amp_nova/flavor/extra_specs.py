@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The grammar of ``amp:*`` extra specs, and the booking that a flavor expresses in it.
 
 ``TABLE`` defines the grammar. Validators, filter, agent, command line and simulator all use it.

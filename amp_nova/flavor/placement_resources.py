@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resources in Placement: what a booking claims, and what each core type of a host provides.
 
 The unit is a thousandth of a reference core. Placement claims atomically but does not know pCPUs;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a flavor promises by the standards of Sovereign Cloud Stack, and the booking that keeps it.
 
 scs-0103 names four CPU types in the extra spec ``scs:cpu-type``; scs-0100 has a letter for each in

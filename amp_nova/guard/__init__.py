@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guard: keeps a host in its safe state while no agent is in control.
 
 It knows records and the kernel's files, and of the rest of amp-nova only the values in them. It

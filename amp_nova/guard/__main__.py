@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova-guard``: applies the safe state of every record when the agent's lease has expired.
 
 It sleeps while an agent renews the lease. It runs in its own process, does not need libvirt, and

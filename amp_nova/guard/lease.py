@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lease: until when the guard assumes that an agent is in control.
 
 The file ``lease`` holds a time of the monotonic clock, which stops while the machine is suspended.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lock files in the state folder: one agent at a time, and one writer of limits at a time."""
 
 import contextlib

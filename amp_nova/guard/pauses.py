@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instances that neither agent nor guard may change: one file for each, which survives both."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records: the state before the agent's first change, and the safe state without an agent.
 
 There is one JSON file per domain, written durably before the agent changes the domain. A record

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brings a recorded domain into its safe state, or back to its original state.
 
 Before and after each write, its target is verified. A target that is gone or has been replaced is

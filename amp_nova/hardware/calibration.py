@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a calibration derives from its measurements: coefficients, nominal Ips and confidence.
 
 A coefficient is ``coef(p) = T(app, p_ref) / T(app, p)`` for a single-threaded, CPU-bound

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Coefficients of core types: their speed relative to the reference core, and its source.
 
 In order of precedence: the operator's configuration, a calibration, the

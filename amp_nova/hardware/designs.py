@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What CPUs report about themselves, and the design that each one thereby identifies.
 
 The facts are uninterpreted, in the kernel's units; ``None`` means that the machine does not report

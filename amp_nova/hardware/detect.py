@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects the core types of a machine from what it reports about its CPUs.
 
 A core type is one speed class of one design. The sources, in order of precedence:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speeds, for admission, control, accounting and policies alike.
 
 The last functions compare core types of one host: speeds are relative to its slowest type there.

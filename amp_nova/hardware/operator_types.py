@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Core types that the operator declares, one line each: ``NAME CPUS [COEFFICIENT]``."""
 
 import math

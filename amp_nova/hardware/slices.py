@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The slices of a calibration: their order, and which of them say how fast a core is.
 
 Whatever disturbs a core only ever slows it down, and most of it comes and goes within milliseconds:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speed classes: where the CPUs of one design divide into slower and faster ones.
 
 Nominally equal cores differ. Every vendor bins a few *favoured* cores that clock 4-10 % higher

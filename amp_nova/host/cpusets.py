@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where cpusets let guests run.
 
 Libvirt's definitions say nothing of ``AllowedCPUs=`` of a slice, of cpuset partitions, or of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The I/O work of all domains on this node: an ``IoPort`` over /proc and /sys.
 
 It changes only the affinity of threads, within the pCPUs that the domain's definition allows, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The threads that do a domain's I/O: emulator, iothreads and vhost workers, but not its vCPUs."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The topology of this machine: from its facts, the configuration and the calibration.
 
 It is kept up to date as CPUs go online and offline.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps the records by which the guard and ``amp-nova release`` undo what the agent does.
 
 A record is written before the first change of a domain, and again when a safe state changes. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a real compute node through libvirt, cgroups and ``/proc``; it writes nothing."""
 
 import contextlib

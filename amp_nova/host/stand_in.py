@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stand-ins for guests: ordinary processes in cgroups like libvirt's, for ``amp-nova selftest``.
 
 libvirt's test driver says that they exist, so the agent treats them as it treats guests.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the facts about a machine's CPUs from ``/sys`` and ``/proc``.
 
 Any file may be absent, depending on kernel, architecture, hypervisor and container. A file that is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vCPU threads of one QEMU process: counters, affinity and limit of each."""
 
 import contextlib

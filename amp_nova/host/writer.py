@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes the host: CPU bandwidth limits, affinities, and CPU weights of guests' vCPUs.
 
 The agent writes them nowhere else. Without an agent the guard does; ``host.io`` moves I/O threads.

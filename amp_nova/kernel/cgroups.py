@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU cgroups of vCPUs and domains, version 1 or 2: where they are, and their files.
 
 A read or write through an open descriptor takes about 1 us; through libvirt it takes 1 to 2 ms. At

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of ``/proc``, ``/sys`` and cgroups, whatever others put into them."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thread in ``/proc``: what it ran, and where it may run."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is in force for a vCPU (CPU bandwidth limit, affinity), and changes to it."""
 
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CFS bandwidth limits (the kernel's ``sched-bwc.rst``), and what is written of a vCPU with them.
 
 The guard shares this module, so it needs nothing but the standard library.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU weights: how instances divide the time of a pCPU for which they compete.
 
 Weights are those of cgroup version 2 (``cpu.weight``, 1 to 10000; the kernel's ``cgroup-v2.rst``).

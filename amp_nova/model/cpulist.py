@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU lists in the kernel's notation (``0-3,8``) and in libvirt's (``0-3,^2``)."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a vCPU was owed and got, which accounting adds up and limits make up for."""
 
 from msgspec import Struct

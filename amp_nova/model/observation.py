@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cumulative counters as a ``Sensor`` reads them, and the difference between two readings."""
 
 from collections.abc import Mapping

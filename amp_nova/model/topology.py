@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CPUs of a machine: core types, pCPUs and the reference core."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tells all scheduler workers what each of them decides, so that no two give the same capacity.
 
 A worker reserves capacity in three steps: it reserves what is free as far as it knows, casts that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Validators of ``amp:*`` extra specs for Nova's API, generated from the table of the grammar.
 
 Nova validates each key and value on its own when it is set. Keys that exclude each other, and vCPUs

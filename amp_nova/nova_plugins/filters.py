@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``AmpCapacityFilter``: a host passes if the booking can be packed beside its other bookings."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One host in a scheduler process: what is known of it, and whether a request fits it."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one scheduler process knows about hosts: their last reports, and what workers decided since.
 
 One instance per process, shared by the filter and the weighers. A separate thread receives reports

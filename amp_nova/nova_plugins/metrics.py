@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a scheduler worker counts, as a file for the textfile collector of node_exporter.
 
 Nova's scheduler serves no HTTP, and its workers share a host: each writes a file of its own, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Nova says: the booking of a flavor, which hosts exist, and where instances are or arrive.
 
 Placement has the destination of a boot or move from the moment in which a scheduler claims it, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of the scheduler side, in nova.conf: ``[amp_scheduler]``."""
 
 from oslo_config import cfg

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connects a scheduler process to agents and other workers, by oslo.messaging.
 
 It receives host reports, exchanges decisions with other workers, and reads from Nova's records how

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``AmpEfficiencyWeigher`` and ``AmpScalabilityWeigher``: where an instance is most useful.
 
 Both give absolute scores from 0 to 1: what a host is worth to an instance does not depend on which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What flavors book, in words and in claims; pure functions over extra specs."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``openstack amp capacity``: how many more servers of each flavor the cloud takes."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The services that the commands read, through one connection of openstacksdk."""
 
 import logging

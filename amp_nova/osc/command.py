@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands share: the services, and where measured values come from."""
 
 import argparse

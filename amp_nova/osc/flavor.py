@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``openstack amp flavor``: a booking and its claim in Placement, written together."""
 
 import argparse

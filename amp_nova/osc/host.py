@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``openstack amp host``: what hosts offer, what is claimed, and what their agents measure."""
 
 import argparse

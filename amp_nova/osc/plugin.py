@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What OpenStackClient loads: see "plugins" in its contributor documentation."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``openstack amp flavor scs``: bookings that keep what Sovereign Cloud Stack flavors promise."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``openstack amp server``: what servers book, claim and get."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``acfs``: every instance is slowed down by the same factor.
 
 Intuition. Compared with running alone on this host, an instance that has fewer turns on the big

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-fair``: every vCPU has the same share of the fast cores, whatever it gains from them.
 
 Intuition. All tenants pay for the fast cores, so all use them alike. A vCPU's speed then depends

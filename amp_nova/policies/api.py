@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of a best-effort policy.
 
 A policy decides which pCPUs each best-effort vCPU is kept on. Once per interval the agent builds a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``hsp``: the big cores go to the highest speedups.
 
 Intuition. Throughput is a sum of speeds, so the instances that gain most from the big cores get

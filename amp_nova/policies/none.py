@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``none``: change nothing.
 
 Intuition. The host's own scheduler decides, and every vCPU may use every pCPU that Nova allows it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counter windows: a vCPU's counter profile, smoothed window by window, per core type.
 
 As in kwon2011 section 3.1, counters are read over a window of 2.0 s in every interval of 2.5 s. An

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Combined Usage: which I/O work can run on slow cores at little cost (kumar2009, section 3.2).
 
 Intuition. A hypervisor's own work for a guest moves packets and blocks. If the device is busy while

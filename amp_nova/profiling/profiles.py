@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the performance counters say about every vCPU, carried from one observation to the next."""
 
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much faster a vCPU's own work is on one core type than on another, with a standard error.
 
 The time per instruction has a part that a faster core shortens and a part that it does not, waiting

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What instances demand of a host: those that its agent reports, those sent there, and new ones.
 
 All have the form of the report. One that is not on the host yet has booked vCPUs without a place,

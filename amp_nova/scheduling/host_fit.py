@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Host fit: whether a booking fits a host, judged by its agent's last report.
 
 The filter tries thousands of hosts per request. For most of them ``quick_fit`` answers from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instances that count on a host whatever its agent's last report shows.
 
 What is pending ends when Nova says so: no task is in progress, and the agent reports the instance,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placement score: what the cloud's throughput gains if an instance goes to a host.
 
 Active best-effort vCPUs share evenly what bookings leave, the fastest cores first, and a booking

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sensitivity: how much a workload gains from faster cores, comparable between hosts.
 
 A workload of sensitivity ``x`` runs at ``1 + x (coefficient - 1)`` reference cores on a core type,

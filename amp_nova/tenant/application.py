@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The WSGI application behind Keystone's filter: who may ask about which server.
 
 Nova vouches for a server and its project, so its request needs the service role. An owner needs a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a server books and gets, from the samples of its series; pure functions.
 
 Means come from the samples themselves, without the extrapolation of PromQL's ``rate``, so that they

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges the vCPUs of a server from inside: capacity, limit, contention, speed, and a promise.
 
 Copy this file into a Linux server and run ``python3 probe.py``: it needs Python 3.6 or newer, and

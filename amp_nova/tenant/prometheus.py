@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries Prometheus for the figures of one server: by a deadline, and no more than needed."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova-vendordata``: tells servers and their owners what they book and get."""
 
 import argparse

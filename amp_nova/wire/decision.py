@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What scheduler workers tell each other: the capacity that they reserve, and when that ends.
 
 A decision is JSON text, checked as it is decoded, like a host report.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host report as JSON text.
 
 pCPU lists are in the kernel's format (``0-3,8``), and unknown values are left out. A reader ignores

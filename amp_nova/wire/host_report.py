@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host report: what an agent tells the schedulers about its host.
 
 The types and bounds are also the format on the wire, checked as msgspec decodes (see ``encoding``).

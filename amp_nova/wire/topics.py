@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Message-bus names that agents and schedulers share."""
 
 SCHEDULERS = "amp_scheduler"

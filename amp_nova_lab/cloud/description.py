@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the description of a cloud: a scenario with ``cloud`` instead of a host and VMs."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One host of a simulated cloud: its instances, how they are packed, and what schedulers see."""
 
 from dataclasses import dataclass, replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulates the arrivals and departures of a cloud's instances, and places each as Nova would.
 
 Arrivals are Poisson and lifetimes exponential. Some hosts with enough vCPUs left are chosen at

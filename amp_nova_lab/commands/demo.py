@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova demo``: bookings kept on fast and slow cores, without root or a hypervisor.
 
 The control loop and the exporter are the agent's own. Simulated time keeps pace with real time, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of the commands, drawn with matplotlib where that is installed.
 
 The largest shows which policies are worth choosing: groups with equal results that no other beats.

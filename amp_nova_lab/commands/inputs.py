@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What commands read: scenarios with options of ``[agent]``, and the policies to run them with.
 
 Options have names, values and errors as in the configuration.

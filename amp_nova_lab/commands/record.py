@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova record``: what this host's instances do, as a scenario."""
 
 import argparse

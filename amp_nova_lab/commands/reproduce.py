@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova reproduce``: the papers' figures and tables, published values beside ours."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova simulate`` and ``compare``: scenarios with the agent's own control loop."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova survey``: whom a booking would limit, from what instances used in the past days."""
 
 import argparse

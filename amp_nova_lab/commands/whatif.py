@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova whatif``: a scenario as it is and as it would be, side by side."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``a-dwrr``: the same scaled CPU time for every vCPU.
 
 Intuition. A second on a big core is worth more than one on a small core, by the hardware's

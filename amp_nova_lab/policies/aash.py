@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``aash``: every instance has its share of the fast cores, each vCPU scheduled on its own.
 
 Intuition. An instance's share of the fast cores follows from its weight and is divided among its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-adaptive-fair``: the most throughput under a bound on each vCPU's slowdown.
 
 Intuition. ``amp-r-fair`` asks the operator for R, but what a given R costs each vCPU is unknown.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-r-fair``: part of the fast-core time is shared equally, the rest goes by efficiency.
 
 Intuition. ``amp-vm`` may leave an instance on slow cores for good; ``amp-fair`` wastes fast cores

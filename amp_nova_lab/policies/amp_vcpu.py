@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-vcpu``: the fast cores go to the vCPUs that use them best, one by one.
 
 Intuition. As ``amp-vm``, but each vCPU is judged by its own work. In an instance with one busy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-vm``: the fast cores go to the instances that use them best.
 
 Intuition. A core that retires many instructions per cycle is not waiting for memory, so a faster

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``credit``: share the pCPUs evenly and ignore that they differ.
 
 Intuition. This is what a hypervisor does that knows nothing of asymmetric cores: it keeps run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``eqp``: equal progress, from the total time on each core type and the current speedup.
 
 Intuition. The instances that have been slowed down most so far get the big cores.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``integrated``: an instance's vCPUs together on one core type, and all cores evenly loaded.
 
 Intuition. A parallel program waits for its slowest thread. If one vCPU is on a fast core and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``pinned``: tie every vCPU to one pCPU and never move it.
 
 Intuition. This is the lower bound: neither the hypervisor nor the guest knows about asymmetric

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``prop-sp``: big-core time in proportion to speedup and priority.
 
 Intuition. A compromise between ``hsp`` and ``rr``: instances that gain more have more of the big

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``rr``: all instances share the fast cores equally.
 
 Intuition. The oldest fair scheduler for asymmetric cores: every instance has the same turn on the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a recorded vCPU does, as the workload of a scenario.
 
 A lasting change of its demand or its speedup begins a new phase.

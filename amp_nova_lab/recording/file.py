@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A recording as the text of a scenario file, with what was recorded beside it."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host of a recording, as a scenario has it."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adds up what the vCPUs of a host did, from one observation to the next."""
 
 from collections.abc import Iterator, Mapping, Sequence

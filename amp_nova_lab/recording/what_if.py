@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a scenario would be with another policy, machine or booking, and how sure that is.
 
 An answer is repeated with other seeds, which decide where guests start and what policies that place

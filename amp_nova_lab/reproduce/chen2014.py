@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """chen2014: integrated scheduling in slots of 10 ms, on two fast and six slow cores.
 
 Machine, guests and test sets are the paper's, but its programs are not: here all of them compute

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts, guests and runs of the papers' experiments."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kumar2009: which I/O work of the controlling domain is sensitive to the clock of its core.
 
 The paper prints the CPU utilization of its three workloads at the highest clock and the throughput

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kwon2011: fast cores shared by efficiency, evenly, and in between; 4 fast and 8 slow cores.
 
 Figure 4 is a calculation for one fast and one slow core; ``kwon2011_mixes`` has the hosts and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kwon2011, section 4: its programs and the twelve mixes of table 1, run by a policy.
 
 The paper prints no speedups of programs (figure 2 is an image). Those of ``FITTED`` are chosen so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kwon2011, sections 2.3 and 4.4: how guests gain from more fast cores."""
 
 import statistics

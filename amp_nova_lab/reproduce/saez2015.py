@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """saez2015: ACFS against earlier policies, on two big and two small, or ten small, cores.
 
 The paper names the programs of its mixes and their class, and prints the range of speedups; those

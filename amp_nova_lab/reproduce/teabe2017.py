@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """teabe2017: the same work in the same time, whatever core types a guest's vCPUs run on.
 
 Its machine: fast cores of 2.2 GHz, slow ones of 1.2 GHz. Times are relative to the baseline, which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a YAML file into declared types, and keeps the place of each value in the file.
 
 msgspec decodes; what it refuses is reported in one sentence: the file, the line, the value and what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host of a scenario: core types, pCPUs, hardware threads and clocks."""
 
 from collections.abc import Mapping, Sequence

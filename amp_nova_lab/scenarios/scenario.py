@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scenario: a host, its guests and what they do.
 
 ``doc/source/user/simulator.rst`` documents the keys.

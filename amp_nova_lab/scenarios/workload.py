@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs in a guest: its speed on each core type, when it wants a pCPU and what it waits for.
 
 Work is counted in seconds alone on the slowest core type.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which vCPU runs on which core, and which wait in its queue: the state of a slot scheduler.
 
 A vCPU always has a home: the core on which it runs, waits or last slept. A vCPU that waits at a

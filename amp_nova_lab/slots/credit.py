@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Credit and AASH, slot by slot: the schedulers that chen2014 compares its algorithm with.
 
 Credit. Each cycle hands out credits by weight to the instances that want to run, at most one core's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The integrated algorithm of chen2014, slot by slot.
 
 Idea. Scaled resources (SR) stand for work done, not for time: a slot on a core costs what that core

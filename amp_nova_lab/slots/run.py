@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a scenario under a hypervisor scheduler that decides in slots of 10 ms.
 
 An agent decides every few seconds and leaves time slices to the kernel. chen2014 replaces the

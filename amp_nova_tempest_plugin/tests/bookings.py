@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests have in common: servers of flavors that book capacity, and checks of these."""
 
 import io

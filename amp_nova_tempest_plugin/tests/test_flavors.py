@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nova's API refuses extra specs that no agent understands."""
 
 from tempest.api.compute import base

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server keeps its booking, whatever the cores of the host that it moves to."""
 
 import testtools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What agents offer in Placement, and what servers claim of it."""
 
 import re

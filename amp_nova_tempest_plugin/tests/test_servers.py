@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server whose flavor books capacity gets it, or is refused."""
 
 from tempest import config

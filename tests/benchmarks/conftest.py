@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Benchmarks compare what they measure with ``budgets.toml``, and fail above it."""
 
 import os

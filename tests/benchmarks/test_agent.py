@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the agent itself costs beside real guests that sleep most of the time."""
 
 import subprocess

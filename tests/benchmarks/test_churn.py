@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an agent's loop keeps of guests that are gone, over many cycles: nothing.
 
 ``AMP_NOVA_CYCLES=1000000 python -m pytest -s -o timeout=0 tests/benchmarks/test_churn.py`` takes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated host's scheduler beside the kernel's own: CPU time of busy vCPUs.
 
 Each guest is a cgroup with a cgroup for each vCPU, as libvirt makes them, and each vCPU a process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random mixes of guests under every policy: how fair, how fast, and how many moves.
 
 One mix of each kind by default. ``AMP_NOVA_MIXES=20 pytest tests/benchmarks/test_mixes.py`` prints

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Concurrent boots through several workers over a real RabbitMQ: all that fit are placed, once.
 
 Each worker is a process with amp-nova's own states and decisions. No agent reports a guest before

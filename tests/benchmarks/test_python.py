@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time of policies, control cycles, simulations and commands, beside that of other Python."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random hosts whose core types have SMT siblings: does every admitted booking get what it books?
 
 The simulated host knows what every vCPU got, and the agent does not. Two hosts by default;

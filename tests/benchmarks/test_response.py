@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Response times beside busy neighbours, under our limits, Nova's quota and none.
 
 A process answers requests that arrive at random, at half of its booking. The rival is a core of the

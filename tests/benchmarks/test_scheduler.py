@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the filter and the weighers cost Nova's scheduler, beside Nova's own in the same run.
 
 Through Nova's own handlers and host states, with 20 instances on every host. *Cold* is the first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two compute nodes, one of them a controller too: containers with systemd, libvirt and Nova."""
 
 import functools

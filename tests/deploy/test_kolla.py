@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the playbook for kolla-ansible writes on the deployment host."""
 
 import json

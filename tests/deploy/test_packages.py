@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The role with Debian packages, from nothing to a guest that is limited, and back.
 
 The tests run in this order.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The role with a wheel in virtual environments."""
 
 from tests.deploy.conftest import HOSTS, VERSIONS, until

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mini-cloud that ``tools/minicloud up`` brought up, and what tests measure in it."""
 
 import urllib.request

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same flavor on two real hosts: placed, throttled, exported, and gone without a trace."""
 
 import itertools

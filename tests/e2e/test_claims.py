@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placement claims: no capacity is given twice, however many schedulers decide at once."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of ``openstack`` in the documentation, as they are shown."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bookings in instructions per second: counted on both hosts, kept there and through moves.
 
 What was delivered is counted by the guests themselves, in rounds of a known length; the agent

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moves through Nova: the booking holds on arrival, and nothing of the source's quota survives."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bookings that do not divide a core, asked for at once through both scheduler workers.
 
 Whether they fit depends on each core of a host; Placement knows their sum only. All bookings here

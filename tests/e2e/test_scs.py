@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A promise that clouds make: 20 % of a core on a crowded host (doc/source/admin/scs.rst)."""
 
 import json

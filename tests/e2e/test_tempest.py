@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Tempest plugin, as an operator runs it."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a guest and its owner read about it, beside what its host exports, and after a migration.
 
 The guests here have no network: Nova's metadata API is asked as Neutron's proxy does for a guest.

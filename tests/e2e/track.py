@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Follows a server through a move: CPU time, counted work and limit, on both hosts, every 5 ms."""
 
 import bisect

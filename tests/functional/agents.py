@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Agents of fake hosts: the real loop and publisher over ``tests.support.hosts``.
 
 A fake host runs the instances of one of Nova's fake compute services.

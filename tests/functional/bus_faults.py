@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a scheduler worker and an agent keep while their bus is away: a process of its own.
 
 ``python -m tests.functional.bus_faults FAULT SECONDS`` has the fault for so long before the worker

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small cloud of Nova's fixtures: hosts with an agent each, and amp-nova's plugins."""
 
 import os

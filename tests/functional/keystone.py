@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A FAKE Keystone over loopback HTTP: it gives tokens for passwords, and validates them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A random walk through what a cloud's users and administrators do, judged by exact packing.
 
 One operation begins at a time, as Nova's fixtures demand, and runs until it is done or held: at a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Message buses of a scheduler worker: its options, its process, and faults of a broker."""
 
 import json

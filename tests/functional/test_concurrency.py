@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fifty concurrent requests of 0.6 reference cores, two scheduler workers, capacity for 24.
 
 0.6 leaves a part of each pCPU free, so the sum that Placement claims does not prevent over-booking.

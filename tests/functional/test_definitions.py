@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the libvirt driver of this Nova writes into a domain's definition, as the agent reads it."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host that reports anything at all harms nobody else: short runs of ``tests.support.chain``.
 
 ``tools/fuzz scheduler`` and ``python -m tests.support.chain`` do the same for as long as told.

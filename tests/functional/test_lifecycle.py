@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A random walk over what users and operators do with servers, through two scheduler workers.
 
 Bookings do not divide the cores, and agents report late: only when the walk says so. After each

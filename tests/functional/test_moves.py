@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A booking moves with its instance, and is enforced from the first cycle on arrival."""
 
 from typing import ClassVar

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``AmpCapacityFilter`` relies on in Nova without an interface for it.
 
 If one of these fails after an upgrade of Nova, concurrent requests can get the same capacity where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guests that Nova pins to a NUMA cell, and those that want pCPUs of their own."""
 
 from typing import ClassVar

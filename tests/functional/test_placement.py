@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host's capacity in Placement: inventories follow the host, and claims never over-book."""
 
 import importlib.metadata

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random operations, held anywhere, with workers that restart: nothing is over-booked or lost.
 
 ``AMP_NOVA_SEED=7 AMP_NOVA_WALK_STEPS=1000 python -m pytest -s -o timeout=0

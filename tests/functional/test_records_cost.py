@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What following Nova's records costs, in a cloud of twenty cells."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the scheduler treats late, missing and malformed reports, and how it starts."""
 
 from typing import ClassVar

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capacity is reserved until Nova says that an instance needs it no more, however it got there."""
 
 import contextlib

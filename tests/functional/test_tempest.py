@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Tempest plugin, as Tempest finds it; ``tests/e2e/test_tempest.py`` runs its tests.
 
 In processes of their own: Tempest and Nova register their options in the same place.

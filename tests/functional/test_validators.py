@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How Nova's API validates a flavor's extra specs."""
 
 from typing import ClassVar

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The service with Keystone's real filter, asked by Nova's own code.
 
 ``amp-nova-vendordata`` runs as a program of its own; Keystone and Prometheus are fakes.

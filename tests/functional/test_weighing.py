@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nova prefers the host where an instance is most useful."""
 
 from dataclasses import replace

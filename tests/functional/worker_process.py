@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scheduler worker's process that loads the filter and works, over the bus within a process.
 
 ``python -m tests.functional.worker_process HOW``: as the process that loaded it (``here``), as its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real guests under libvirt and QEMU that count their own work."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slows down one CPU for everything that runs on it, so that any machine is asymmetric.
 
 A software perf event on that CPU fires every ``period`` and runs a BPF program that spins for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real guests, real cgroups, a real agent."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bookings on real guests, measured by the kernel and the guests, not by the agent."""
 
 from statistics import fmean

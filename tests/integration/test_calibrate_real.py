@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova calibrate`` with the real kernels on this machine, briefly.
 
 ``AMP_NOVA_SECONDS=1 python -m pytest -s tests/integration/test_calibrate_real.py`` also measures in

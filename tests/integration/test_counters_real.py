@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters on real guests: the plugin against the guests' own counts, and faults."""
 
 import os

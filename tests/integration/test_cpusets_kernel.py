@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real cpuset around a stand-in, of which its definition says nothing (cgroup version 1)."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every query of every dashboard, against a real Prometheus that scrapes agents.
 
 The agents run on simulated hosts and serve metrics over HTTP (tests/support/agents_served.py).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A message bus that goes away: RabbitMQ as a process of this test, an agent over stand-ins."""
 
 import contextlib

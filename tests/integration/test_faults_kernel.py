@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults on stand-ins for domains: real agents, cgroups and threads, but no guests."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of libvirt, QEMU and domains beside real guests: each affects one thing only, and recovery
 needs no operator."""
 

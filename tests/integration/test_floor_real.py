@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nobody starves: what best effort gets beside bookings of all the capacity that is offered."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guard as a process of its own, on this machine's cgroups; no libvirt and no guests.
 
 Sleeping processes stand in for vCPU threads: what matters here is what the kernel accepts.

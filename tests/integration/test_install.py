@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An sdist and the wheel made from it install into a new environment and run there."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real guest that sends frames through a real tap: its I/O threads go to slow cores and back."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bookings of instructions per second, on real guests whose instructions a QEMU plugin counts.
 
 What was delivered is read from the plugin's file, not from the agent.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An agent killed at each of its writes, or without space for them; stand-ins for domains.
 
 strace ends the agent as it enters a system call, or makes that fail: the n-th ``write``, the n-th

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What holds on a real host when the agent is gone: leases, records and the guard."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Observing on real guests: strace sees no write; predictions are compared with the kernel."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's page in headless Chromium: on a phone and on wide screens, light and dark."""
 
 import json

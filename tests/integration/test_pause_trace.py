@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pause stops all writes: seen in the agent's system calls, on a real guest that books Ips."""
 
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The probe beside the kernel's truth: processes with real CPU limits and neighbours, as guests.
 
 The guests of the lab have no Python. A vCPU is a process in a control group, which the kernel

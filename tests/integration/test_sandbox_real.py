@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a real QEMU that somebody has taken over may do with its own threads (x86-64, ptrace(2)).
 
 The system calls are made in its vCPU's thread, as code that runs there would make them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova selftest`` on this machine, for a moment."""
 
 import json

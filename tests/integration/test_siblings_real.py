@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two pCPUs that are declared to be threads of one core, with real load on one of them."""
 
 import ast

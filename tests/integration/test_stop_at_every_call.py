@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An agent stopped at every system call of ``apply()``; stand-ins for domains.
 
 The protocol of ``tests/model``, on the real code and real cgroups: the agent is stopped,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a server is told, from a real Prometheus that scrapes agents on simulated hosts."""
 
 import time

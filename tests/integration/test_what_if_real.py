@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova whatif`` on real guests: what it says to a recording, and what then happens.
 
 CPU 1 is half as fast as CPU 0. What is asked is done with new guests and another agent, for as long

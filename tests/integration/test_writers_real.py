@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The writer's libvirt back end on real guests: what differs from writing cgroups."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An explicit-state model of who writes a vCPU's limit and affinity: agent, guard and operator.
 
 One vCPU that books half of what a core of the slow type S gives, on a host with the types F and S.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lease, the guard and the records in every interleaving.
 
 The number of states and the trace to each fault are printed; ``AMP_NOVA_MODEL_EVENTS=4`` lets more

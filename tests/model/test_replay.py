@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces of the model on the real guard, writer, records and lease, on a fake host.
 
 The real programs run in threads of which one at a time goes on, to its next call that is a step of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many examples a property is tried with: all, or a quarter in ``tools/test --fast``."""
 
 import os

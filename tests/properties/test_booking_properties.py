@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The grammar of extra specs gives a booking or errors for any input."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entitlements, changes and accounts: what holds for every host and every history."""
 
 from dataclasses import replace

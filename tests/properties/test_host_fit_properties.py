@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler's host fit and the agent's packing always agree."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Anything in any field: a value or one clear sentence, never another exception.
 
 ``AMP_NOVA_FUZZ=100000`` sets the number of inputs for each place (default 60).

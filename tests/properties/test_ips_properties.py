@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What holds for every booking of instructions per second, whatever the work does.
 
 On the simulated host. A guest's instructions per CPU second follow a path: levels, each held for

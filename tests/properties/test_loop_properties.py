@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control loop over a fake host: what holds whatever happens."""
 
 from hypothesis import given

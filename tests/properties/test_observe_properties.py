@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An agent that only observes: it never writes, and decides what an agent that enforces decides."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Properties of packing for all hosts and sets of bookings."""
 
 import random

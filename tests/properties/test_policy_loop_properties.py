@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What holds for every policy through the loop, on hosts with bookings and guests that sleep."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Properties of every policy on every asymmetric host with every set of instances."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Predictability: equal times on all core types, and bounds on the harm of estimates.
 
 How long the same work takes is measured on a simulated host whose counters come from a physical

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Invariants of the simulator, for any host and guests, at any time."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Invariants of every slot, for any guests."""
 
 from collections import Counter

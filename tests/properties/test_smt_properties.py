@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Properties of bookings on cores with several hardware threads (SMT)."""
 
 from dataclasses import replace

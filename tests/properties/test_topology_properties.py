@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Properties of the core types of every machine."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract as scenarios: NAME.yaml is run, NAME.expect.yaml has the expected result.
 
 In an expectation a number is matched to the sixth digit, ``[low, high]`` is an inclusive range and

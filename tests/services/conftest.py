@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real Prometheus that has scraped agents, for the services that read it."""
 
 import time

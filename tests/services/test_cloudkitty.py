@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chargeback: CloudKitty collects and rates what agents export (etc/amp-nova/cloudkitty)."""
 
 import datetime

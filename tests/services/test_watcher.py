@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The example strategy for Watcher, loaded and run by Watcher's own code."""
 
 import importlib.util

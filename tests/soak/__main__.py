@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``tools/soak``: prints a table row per minute and agent, then a verdict; exit status 1: it grows.
 
 One agent is over a FAKE node whose domains come and go in thousands, one over libvirt and QEMU

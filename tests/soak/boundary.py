@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real agent over a FAKE node on which domains come and go: its loop, writer and publishers.
 
 Run by ``tests.soak`` as a process of its own, so that what is measured is the agent.

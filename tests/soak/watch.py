@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process takes, minute by minute, and whether that stays as it is."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests share, from small to large. A FAKE says so in its own docstring.
 
 Values made up for unit tests:

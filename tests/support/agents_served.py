@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Agents on simulated hosts that serve their metrics, faster than real time.
 
 The control loop, the accounting and the exporter are the agent's own. Two hosts, of which the first

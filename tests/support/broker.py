@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real RabbitMQ for tests: an ordinary process on the loopback address, its files in a folder."""
 
 import os

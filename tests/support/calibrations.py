@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builders for tests of the calibration, including FAKE measurements."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the bytes of a host's report to the order of all hosts, through Nova's filter and weighers.
 
 A cloud of four hosts and one that reports whatever it is told to. However often and whatever that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fake of a cloud's services, as openstacksdk reaches them: they answer from dictionaries.
 
 For unit tests of ``openstack amp``; tests/e2e runs the same commands against real services.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counter profiles for tests: the counters of work with a known share of memory time.
 
 The model is written out here independently of the package: a core computes, then waits.

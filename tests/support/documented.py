@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shell commands in README and the documentation, block by block."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact bin packing of small hosts by exhaustive search, to judge what the product admits.
 
 Written from the rules and not from ``amp_nova.admission.packing``: a vCPU needs its booking over

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A FAKE compute node: /proc, cgroups (version 1 or 2) and pid files below a folder.
 
 Regular files stand in for the kernel's. ``Kernel`` plays what makes kernel files different: a write

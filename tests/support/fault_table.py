@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of faults: what became of the tests marked ``fault(fault, holds)``, by fault.
 
 ``pytest -m fault`` runs these alone, prints the table, and fails if anything did not hold or was

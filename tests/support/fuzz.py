@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Coverage-guided fuzzing of the places of ``hostile`` with atheris; run by ``tools/fuzz``.
 
 Prints a table: place, inputs, coverage, crashes. Exit status 1: there were crashes.

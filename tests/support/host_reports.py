@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builders of host reports."""
 
 from amp_nova.flavor.extra_specs import parse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every place where input of others enters, as a function of one text, for fuzzing of two kinds.
 
 ``tests/properties/test_hostile_input.py`` changes valid documents value by value; ``tools/fuzz``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small made-up host for tests of the control loop: a fake ``Sensor`` and ``Actuator`` in memory.
 
 Fake in that nothing runs: a vCPU gets what its limit leaves of what it wants, and never waits for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What integration tests and benchmarks share: a lab of real guests, and real agents for them."""
 
 import contextlib

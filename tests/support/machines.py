@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts about the CPUs of typical machines."""
 
 from dataclasses import fields, replace

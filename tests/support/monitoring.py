@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where Prometheus' programs and the files for operators are, and what these may name."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Valid documents made wrong: a value replaced, cut or repeated, anywhere in their structure."""
 
 import json

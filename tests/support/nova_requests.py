@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests for an instance as Nova's scheduler gets them."""
 
 import uuid

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random hosts on which the scheduler admits guests and the agent packs them.
 
 Counts what must not happen: a vCPU that loses its place, or is packed elsewhere although nothing

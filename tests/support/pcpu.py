@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pCPU that a vCPU shares: a clock and a sleep for what measures from inside a guest.
 
 The scheduler is that of Linux as far as a guest can tell. Slices end at ticks. CFS bandwidth

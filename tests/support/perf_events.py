@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Software events, which every kernel can count, in the place of hardware events."""
 
 from amp_nova.host.counters import perf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a policy over the fake host of ``tests.support.hosts`` without the rest of the loop."""
 
 from dataclasses import dataclass, field

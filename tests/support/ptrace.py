@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A forked child that is stopped or killed at any of its system calls (ptrace(2))."""
 
 import ctypes

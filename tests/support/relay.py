@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives an unprivileged user libvirt's socket, as membership in its group or polkit does elsewhere.
 
 libvirtd takes whoever connects for this process, which is root's. Nothing else is passed on.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builders of the records of control cycles, as the loop makes them."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scheduler's end of the bus, for tests: receives what agents report."""
 
 import math

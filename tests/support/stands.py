@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stand-ins for domains: ordinary processes in real cgroups, that libvirt's test driver knows.
 
 What an agent writes there is real: limits, affinities and CPU weights of real threads. Nothing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared by tests of amp-nova-vendordata: series, fakes of Prometheus and Nova, forged requests."""
 
 import hashlib

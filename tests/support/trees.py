@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the files in which a machine reports its facts."""
 
 from amp_nova.model import cpulist

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recording rules, alerts, their cases and their runbooks."""
 
 import re

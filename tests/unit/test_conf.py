@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration: an invalid value is one sentence, as soon as the file is read."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DevStack plugin's verbs; fakes of DevStack's functions print their arguments.
 
 ``tools/devstack`` runs it in a real DevStack.

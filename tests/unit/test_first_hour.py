@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages of the first hour: one screen each, and what they show is what is printed."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dashboards are what their program writes, and each answers a question."""
 
 import json

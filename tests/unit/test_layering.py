@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of the house as a test: who imports whom, who decides, who writes, sizes and words.
 
 Everything is read from syntax trees, so nothing has to be installed and nothing is run. Every check

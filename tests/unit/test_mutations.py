@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of mutants fits the product; ``tests/mutations.py`` makes them."""
 
 import pytest

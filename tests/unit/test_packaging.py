@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an installed amp-nova offers: commands, entry points, a sample configuration."""
 
 import importlib.metadata

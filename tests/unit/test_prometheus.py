@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client of Prometheus for all: bounded, and only where it was told to go."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of reproduced figures and its tables say what ``amp-nova reproduce`` gives now.
 
 They are the result of a whole run, with several seeds and varied inputs. Here every figure is

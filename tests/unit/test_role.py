@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The filters of the role for Ansible: what one host may say about the speed of others."""
 
 import importlib.util

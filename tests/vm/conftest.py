@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine of ``tools/vm``: a systemd unit, real guests, and what the kernel says about them."""
 
 import functools

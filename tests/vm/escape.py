@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tries to leave the sandbox of a unit; prints a line for each attempt and how it ended.
 
 Run outside the sandbox as root, no attempt is refused, so a refusal is the sandbox's work.

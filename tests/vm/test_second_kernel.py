@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cgroup version 2, systemd and libvirt's scopes, in the order of an operator's life."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process can do that has the rights of one of our units; and that vendordata runs there."""
 
 import re

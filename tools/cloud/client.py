@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user and an operator do with the cloud, and what the kernel says of the guests."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration files of all services, as a small real deployment would have them."""
 
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control plane: broker, database, and the APIs and services that know no hypervisor."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions of emulated guests: the plugin of every QEMU, and what a core retires."""
 
 import shutil

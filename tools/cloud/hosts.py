@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two compute hosts: libvirt, nova-compute and the agent, each in the host's namespaces."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where everything of the mini-cloud is: folders, ports, hosts."""
 
 import os

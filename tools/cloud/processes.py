@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts processes and stops those, and only those, that were started here."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a new cloud offers its users: an image, flavors, and commands to try."""
 
 from concurrent.futures import ThreadPoolExecutor

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the Grafana dashboards, one JSON file each, into etc/amp-nova/grafana.
 
     python tools/dashboards [FOLDER]            write all of them

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All hosts: are bookings kept, and where is capacity left?"""
 
 from panels import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One host: does it keep its bookings, and does its agent work?"""
 
 from panels import (

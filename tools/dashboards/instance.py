@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One instance: does it get what it booked, and if not, why?"""
 
 from panels import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Panels and dashboards as plain values, and the JSON that Grafana loads."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Best effort: how does the policy divide the capacity that bookings leave?"""
 
 from panels import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sovereign Cloud Stack: do shared-core servers get 20 % of a core in 99 % of the time?"""
 
 from panels import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's control socket: one question and one answer per connection, each one line of JSON.
 
 It is read-only: commands that change something use files that outlive the agent (``pause``).

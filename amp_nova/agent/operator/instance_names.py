@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds instances by the names that an operator uses."""
 
 import re

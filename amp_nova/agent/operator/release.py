@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restores what was in force before the agent, and keeps the agent from changing it again.
 
 The agent recorded that before its first change, so neither the agent nor libvirt has to run. An

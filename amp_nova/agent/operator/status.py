@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cycle as ``status``, ``explain`` and the log show it: as plain data and as sentences."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves the metrics of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host offers and has left to book, its host report, and what its agent knows of itself.
 
 Reasons are short words for metrics and alerts; ``amp-nova explain`` has the sentences.

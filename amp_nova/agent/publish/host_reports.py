@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Publishes host reports to the schedulers: on change, periodically, and on request.
 
 This runs in its own thread, so an unreachable broker delays reports and nothing else. When the

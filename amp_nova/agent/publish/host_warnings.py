@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What keeps a host from selling or keeping bookings, in sentences: for page, status and check."""
 
 from collections.abc import Iterable

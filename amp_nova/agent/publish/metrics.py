@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every Prometheus metric of the agent, one row each: type, name, help, accessor and labels.
 
 The table has a section per kind of record: the agent itself, the last cycle, the host, instances,

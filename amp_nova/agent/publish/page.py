@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's page: a host at a glance, as one self-contained HTML document.
 
 It is a plain function of the last cycle and the last ten minutes, and has no script.

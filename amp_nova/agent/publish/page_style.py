@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The style sheet of the agent's page.
 
 For light and dark, phones and wide screens. The colours of causes are those of Okabe and Ito, which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps this host's providers in Placement up to date.
 
 The agent owns these child providers of nova-compute's provider; nova-compute ignores providers that

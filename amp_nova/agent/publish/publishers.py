@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes cycles to everyone who uses them: Prometheus, the schedulers, and Placement."""
 
 import logging

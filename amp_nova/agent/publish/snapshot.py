@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the metrics and the page read of cycles: values of vCPUs, their sums, the last ten minutes.
 
 The keys of values are the values of labels: ``domain``, ``resource``, ``project``, ``vcpu``, then

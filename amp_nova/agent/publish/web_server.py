@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's pages over HTTP: who may read them, TLS, and compression."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capacity that is idle now, because vCPUs sleep or do not use their bookings.
 
 When the vCPU that was placed on a fast core goes to sleep, the core idles; when a vCPU without a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The instances of a host: bookings, read once from flavors' extra specs, and what is in force."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The only cache of the control loop: the last result of each stage, keyed by its inputs' values.
 
 In most cycles the host has not changed, so most stages have nothing new to decide. Stages are pure:

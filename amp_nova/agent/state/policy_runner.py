@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the best-effort policy for a decision once per interval, and checks its answer."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calibration file: reads, checks and writes it.
 
 A file is replaced atomically. It has a calibration for each of several CPU models, says where every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Current load of the pCPUs: a calibration measures on the idlest ones."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels of a calibration, slices of them on a pCPU, and rounds of such slices.
 
 The kernels are calls of functions that CPython has in C, on data that is the same everywhere: there

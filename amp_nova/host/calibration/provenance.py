@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which machine a calibration was made on, and whether that is this one."""
 
 import dataclasses

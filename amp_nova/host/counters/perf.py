@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``perf_event_open(2)``: events, the PMUs of a machine, and what an error means."""
 
 import ctypes

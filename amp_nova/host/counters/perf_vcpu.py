@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A vCPU thread's hardware counters: instructions, cycles and last-level cache misses.
 
 There is one group of events for each PMU. On a hybrid machine every core type has its own PMU,

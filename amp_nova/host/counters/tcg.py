@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions of an emulated guest, which a QEMU plugin counts in a shared file.
 
 QEMU's command line names the file, so any guest with the plugin is found. The file is read

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The writer's other back end: libvirt's CPU tuning, for hosts where cgroups must not be written.
 
 It calls ``virDomainSetSchedulerParametersFlags`` and ``virDomainPinVcpuFlags`` on the live domain,

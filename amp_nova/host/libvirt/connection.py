@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A libvirt connection whose calls have a deadline, reopened when it breaks.
 
 libvirt may answer late or never while it holds a domain's lock, so every call runs in its own

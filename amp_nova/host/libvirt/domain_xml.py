@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a domain's XML that amp-nova needs: Nova's metadata, its I/O, and amp-nova's mark.
 
 Quota, shares and pins that amp-nova sets through libvirt look like the domain's own, even to an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The domains of one libvirt, cached: read again when an event says that they changed.
 
 A cycle without events makes no call to libvirt; a periodic listing finds lost events.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assignment: the core type that each vCPU has for one interval.
 
 A policy says how strongly each vCPU claims each core type. This module turns claims into pCPUs:

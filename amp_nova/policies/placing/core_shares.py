@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long-run shares of core types: how much time on each type every vCPU should get.
 
 Papers state their policies in fluid form: "this vCPU gets a third of the fast cores' time". A

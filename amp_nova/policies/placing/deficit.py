@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deficit accounts: turn long-run shares of core types into pCPUs, interval by interval.
 
 For an interval a vCPU is on one core type only. The time that it should have had on a type and did

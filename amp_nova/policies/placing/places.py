@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places: how many vCPUs each pCPU takes, and which core types a vCPU may use.
 
 Each vCPU gets one place. A pCPU offers places in proportion to the time that bookings leave it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scores: how well each vCPU uses a fast core, to rank vCPUs by.
 
 An unknown score stays unknown (``None``). A vCPU without a score competes with no other; see

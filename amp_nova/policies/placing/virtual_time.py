@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual time: for policies that equalise how far every vCPU, or every instance, has come.
 
 Each vCPU or instance has a virtual time, which advances while it runs, at a rate that the policy

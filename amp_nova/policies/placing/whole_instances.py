@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instances as a whole: what several vCPUs gain from the fast cores there are.
 
 A fast core speeds up one vCPU at a time. Alone on the host, an instance of n runnable vCPUs with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accounts from one cycle to the next."""
 
 from dataclasses import replace

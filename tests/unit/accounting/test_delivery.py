@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a vCPU was owed and got, and why it got less, on cases worked out by hand."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slowdown of instances relative to running alone on the same host."""
 
 import pytest

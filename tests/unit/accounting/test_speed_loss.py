@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Busy siblings: how long another hardware thread of a vCPU's core was in use."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For how long enforcement would throttle: the model against CFS bandwidth, period by period."""
 
 import pytest

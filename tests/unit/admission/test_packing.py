@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bin packing of bookings onto pCPUs, and CFS bandwidth limits."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's service over a fake host, for every test that asks for it."""
 
 import pytest

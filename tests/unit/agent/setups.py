@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's service over a fake host: its configuration, and a way to run it for a while."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bookings have precedence over best effort by CPU weights, which starve nobody."""
 
 import pytest

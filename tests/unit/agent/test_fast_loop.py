@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fast loop over a FAKE host whose counters do what a test needs."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's lease around its cycles: when it is renewed, when it is lost, and what follows."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads beside the control loop: restarted when they end, reported when they hang."""
 
 import threading

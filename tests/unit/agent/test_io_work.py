@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """I/O work in the agent: what moves, what does not, and what is exported and explained."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One control cycle over a fake host: what a user of the agent sees happen."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Observing before and instead of enforcing: nothing is written, and what was is released."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What systemd is told, over a real notification socket."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events and signals wake the thread that runs cycles."""
 
 import os

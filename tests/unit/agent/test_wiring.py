@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the agent's parts are built from the configuration."""
 
 from pathlib import Path

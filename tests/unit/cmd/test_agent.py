@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova-agent`` as a user sees it, on a fake host and on libvirt's own test driver."""
 
 import os

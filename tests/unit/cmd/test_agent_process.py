@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent as a process of its own, as systemd sees it: real sockets, signals and descriptors."""
 
 import os

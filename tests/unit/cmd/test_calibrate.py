@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova calibrate`` as a user sees it, with FAKE measurements."""
 
 import contextlib

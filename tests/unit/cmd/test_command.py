@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports as commands print them, in every format."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova flavor check`` as a user sees it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a command finds nothing to work with, it says what to do next, whatever the command.
 
 An empty host, wrong addresses of agent and libvirt, and a host that was never calibrated.

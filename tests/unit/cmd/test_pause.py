@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova pause``, ``resume`` and ``release`` as a user sees them, on a fake host."""
 
 import json

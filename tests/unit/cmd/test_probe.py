@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova probe`` runs the probe's file."""
 
 import pytest

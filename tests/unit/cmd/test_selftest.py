@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How ``amp-nova selftest`` judges; ``tests/integration/test_selftest_real.py`` runs it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova status`` and ``explain`` as a user sees them; the tests play the agent."""
 
 import json

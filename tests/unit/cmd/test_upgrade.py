@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova-status upgrade check`` as an operator sees it."""
 
 import importlib.metadata

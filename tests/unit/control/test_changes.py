@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is in force after changes, and what is safe without an agent."""
 
 import pytest

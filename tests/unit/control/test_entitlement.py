@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every vCPU is entitled to, and what is said if that cannot be enforced."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other writers of the limits: told, counted, and not fought over."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where vCPUs are placed: all of an instance on one core type, parallel programs together."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controllers of instructions per second, one at a time, on a vCPU that does as it is told."""
 
 import pytest

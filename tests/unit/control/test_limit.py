@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a share becomes a limit, and what is carried from one cycle to the next."""
 
 import pytest

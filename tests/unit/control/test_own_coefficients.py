@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packing by own coefficients: more where there is room, never at another booking's cost."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The grammar of ``amp:*`` extra specs, key by key."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guard on a fake node: what it writes, what it never writes, and when it ends."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's side of a lease: until when it may write, and when it may not any more."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lock files of the state folder."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pauses: instances that the agent must not change."""
 
 import pytest

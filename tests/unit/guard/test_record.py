@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records: what is written is what is read, and nothing else is taken for a record."""
 
 import json

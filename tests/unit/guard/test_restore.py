@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is safe for a vCPU, decided from its record and its present state."""
 
 import pytest

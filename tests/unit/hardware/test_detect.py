@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Core types from facts."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hardware threads that the operator declares, and what a busy sibling leaves of a thread."""
 
 import pytest

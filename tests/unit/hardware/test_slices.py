@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which slices say how fast a core is."""
 
 import random

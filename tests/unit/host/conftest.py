@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fake hosts and nodes of either cgroup version."""
 
 import pytest

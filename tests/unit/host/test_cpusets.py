@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where cpusets let vCPUs run, and so what a host can offer: fake trees of both cgroup versions."""
 
 import pytest

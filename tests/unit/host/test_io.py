@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """I/O threads and interfaces of a fake node: which are read, their limits, and which move."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The topology of a machine with its configuration and calibration."""
 
 import os

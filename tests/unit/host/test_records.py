@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the agent records before it changes anything, on a fake node."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sensor on a fake host; libvirt is a fake that knows domains, and counters are files."""
 
 import os

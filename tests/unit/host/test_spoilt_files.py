@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever is in any file that is read of a guest: no other guest, and no cycle, is lost."""
 
 import contextlib

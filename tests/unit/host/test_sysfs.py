@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts read from the files of a machine."""
 
 import pytest

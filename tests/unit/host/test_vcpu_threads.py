@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vCPU threads of a QEMU process, on a fake host."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cgroups of vCPUs and domains, on fake cgroup trees of both versions."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever is in a file of the kernel is read, or refused, within bounds."""
 
 import os

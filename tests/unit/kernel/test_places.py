@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where cgroups are; and limits are written as a period begins (clock and groups are fakes)."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts and guests with defaults, for tests of the simulator."""
 
 from amp_nova.flavor.extra_specs import parse

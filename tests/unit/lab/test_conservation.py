@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fast-core conservation with guests that sleep: no fast core idles while a vCPU waits."""
 
 import pytest

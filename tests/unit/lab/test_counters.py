@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated counters: what instructions, cycles and cache misses tell about the work."""
 
 import pytest

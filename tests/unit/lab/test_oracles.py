@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every policy's unfairness and throughput against the optimum; policies see only counters.
 
 saez2015 measures slowdown against running alone on the host, where the threads of a program take

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host whose kernel prefers fast pCPUs, beside one whose kernel does not know them."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What guests wait for and what their vCPUs do, against closed forms."""
 
 import math

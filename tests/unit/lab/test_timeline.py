@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulated time gets on, whatever happens at nearly the same moment."""
 
 from dataclasses import replace

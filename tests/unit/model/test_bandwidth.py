@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far behind a core of its speed a limit may keep a vCPU."""
 
 import random

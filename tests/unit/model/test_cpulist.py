@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU lists in the notations of the kernel and of libvirt."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scheduler workers that tell each other what they decide."""
 
 import queue

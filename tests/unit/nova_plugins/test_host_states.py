@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a scheduler knows about hosts: the last reports, and its own decisions until they show."""
 
 import statistics

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schedulers' metrics as node_exporter reads them."""
 
 import logging

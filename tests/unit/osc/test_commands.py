@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``openstack amp`` as an operator sees it; the services are fakes (tests/support/clouds.py)."""
 
 import csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``openstack amp flavor scs`` as an operator sees it; the services are fakes."""
 
 import json

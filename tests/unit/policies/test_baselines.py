@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The baselines of kwon2011: ``credit`` places vCPUs at random, ``pinned`` only once."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The example policy of the contributor guide, installed as a package of its own."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Extra specs of best-effort instances, policy by policy, through the loop."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms of policies: as a paper prints them, by vCPU, and within a number of moves."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vCPUs of a parallel instance have a faster core type together, or none of them has it."""
 
 import pytest

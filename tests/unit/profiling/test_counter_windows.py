@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling windows and smoothing: the rule of kwon2011, phases, and discarded windows."""
 
 import pytest

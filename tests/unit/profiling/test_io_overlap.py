@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Combined Usage: the paper's workloads, the band around 100 %, the move as an experiment."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimates from cycle to cycle: windows, own coefficients in force, and who goes by them."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speedup estimators: what each can estimate, with which error, and which one is used."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a booking fits a host, judged by its agent's report."""
 
 from dataclasses import replace

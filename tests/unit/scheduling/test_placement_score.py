@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the cloud gains if an instance goes to a host."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fake Prometheus over loopback, and the service in front of it."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is told what. The filter is a fake (``Filter``); the real one is in tests/functional."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova-vendordata`` where it cannot run; where it can, it is in tests/functional."""
 
 import socket

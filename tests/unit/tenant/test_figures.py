@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a server is told, from the samples of its series."""
 
 import time

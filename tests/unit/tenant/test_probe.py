@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The probe judges vCPUs of a simulated host as the host itself would, and runs anywhere, alone.
 
 Other seeds of the same cases are as good: raise the ranges below to try more of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The query: answers in time, and empty ones for whatever goes wrong."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What scheduler workers tell each other."""
 
 import pytest

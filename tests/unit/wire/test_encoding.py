@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Host reports as JSON: the reader gets what was written, and rejects anything else."""
 
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host says of its speed counts for hosts of its own CPU model, and within bounds."""
 
 import json

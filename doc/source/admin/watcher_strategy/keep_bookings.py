@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A strategy for Watcher: live-migrate servers that do not get what they booked.
 
 From each host it moves the server that missed the most minutes of its booking. Nova's scheduler

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``longest-wait``: the fast cores go to the vCPUs that have waited longest for one."""
 
 from dataclasses import dataclass

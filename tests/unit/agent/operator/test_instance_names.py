@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instances by the names an operator knows them by."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Releasing instances: their flavors' state is restored, and the agent does not change it again."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``status``, ``explain`` and the log say about a cycle."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can still be booked, and why bookings are not kept: by the loop itself."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When the agent sends host reports, and what they say."""
 
 import queue

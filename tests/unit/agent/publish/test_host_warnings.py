@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an operator is told about a whole host."""
 
 from dataclasses import replace

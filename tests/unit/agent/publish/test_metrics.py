@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's metrics as Prometheus reads them."""
 
 import re

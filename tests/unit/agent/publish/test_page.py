@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's page as HTML; how it is laid out is seen in a browser (tests/integration)."""
 
 import html.parser

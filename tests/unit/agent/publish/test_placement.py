@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placement that answers late, wrongly or not at all: over real sockets, with keystoneauth."""
 
 import contextlib

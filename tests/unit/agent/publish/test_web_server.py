@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The exporter's HTTP server, over real sockets."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decision that was overtaken by events is made anew before its interval is over."""
 
 import pytest

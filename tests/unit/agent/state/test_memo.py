@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loop's one cache: keyed by value, and without effect on what is written."""
 
 from dataclasses import replace

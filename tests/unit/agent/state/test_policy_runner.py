@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The policy is asked once an interval, and not trusted."""
 
 import pytest

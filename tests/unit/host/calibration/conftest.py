@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A machine and its calibration file."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which pCPUs are the idlest."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slices of the real kernels, and the counters beside them."""
 
 import contextlib

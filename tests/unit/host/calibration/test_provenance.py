@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a calibration is of this machine, and what it changes."""
 
 import dataclasses

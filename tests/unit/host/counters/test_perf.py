@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``perf_event_open``: the machine's PMUs, and the meaning of errors."""
 
 import errno

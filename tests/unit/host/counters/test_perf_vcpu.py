@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A vCPU's hardware counters: arithmetic on invented readings, system calls on real threads."""
 
 import contextlib

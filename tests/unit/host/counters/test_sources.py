@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The choice of counter for a vCPU, and recovery after failures."""
 
 import errno

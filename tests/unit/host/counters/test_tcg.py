@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin's counter file, of which any part may be missing or wrong."""
 
 import errno

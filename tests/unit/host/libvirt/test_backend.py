@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits and affinities through libvirt, on a fake host: a FAKE libvirt writes its cgroups."""
 
 import pytest

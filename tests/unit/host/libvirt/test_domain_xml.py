@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parsing the XML of domains as Nova 34 writes it, with amp-nova's mark in their metadata."""
 
 import pytest

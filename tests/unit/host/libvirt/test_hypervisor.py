@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libvirt's domains, from libvirt's own test driver and from a fake that hangs and fails."""
 
 import threading

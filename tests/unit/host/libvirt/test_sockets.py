@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the agent's unit shows of libvirt's sockets."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cloud in which instances come and go, against the formulas of queueing theory."""
 
 import math

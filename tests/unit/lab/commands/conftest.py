@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the commands as a user does."""
 
 from tests.unit.cmd.conftest import amp as amp_nova

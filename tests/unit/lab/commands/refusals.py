@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every command does with bad input."""
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of ``[agent]`` in a scenario."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``amp-nova record`` as its user sees it; a simulated host stands in for this one."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a recording says of a host; the simulated host stands in for a real one."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a difference between a paper and ours is called."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading scenarios: an error names the file, line, value and remedy in one sentence."""
 
 import re

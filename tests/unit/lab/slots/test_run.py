@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The slot schedulers, against values of chen2014 computed by hand."""
 
 import pytest
