@@ -44,8 +44,7 @@ def configured(files: Sequence[str] | None = None) -> tuple[cfg.ConfigOpts, Any]
     health = healthcheck.Healthcheck(None, conf)
 
     def application(request: dict[str, Any], start: Any) -> Any:
-        healthy = request.get("PATH_INFO") == "/healthcheck"
-        return (health if healthy else guarded)(request, start)
+        return (health if request.get("PATH_INFO") == "/healthcheck" else guarded)(request, start)
 
     return conf, application
 

@@ -52,11 +52,17 @@ def rules(name):
     return [rule for group in groups for rule in group["rules"]]
 
 
+def metric_rows():
+    """Every row of the tables of the agent's metrics."""
+    tables = (table for table in vars(metrics).values() if isinstance(table, tuple))
+    return [row for table in tables for row in table if isinstance(row, metrics.Row)]
+
+
 @cache
 def known():
     """The agent's metrics, and those that a rule records."""
     kinds = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
-    own = {row.name + suffix for row in metrics.rows() for suffix in kinds.get(row.kind, ("",))}
+    own = {row.name + suffix for row in metric_rows() for suffix in kinds.get(row.kind, ("",))}
     return own | {rule["record"] for rule in rules("rules.yaml")}
 
 

@@ -36,10 +36,7 @@ Value = Number | Mapping[Any, Number] | None
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[T]):
-    """One metric. ``name``: as scraped; ``labels``: those in addition to the section's labels.
-
-    ``summed``: the metric of an instance that adds up this one of its vCPUs.
-    """
+    """One metric. ``labels``: beside the section's; ``summed``: the name of its sum by instance."""
 
     kind: str
     name: str
@@ -76,11 +73,6 @@ INSTANCE = ("domain", "resource", "project")
 VCPU = (*INSTANCE, "vcpu")
 DETAILS = ("host", "instance", "vcpu")
 """Levels of detail; each adds series to those of the level before it."""
-
-
-def _source(name: str) -> str:
-    """A source of facts without its explanation: ``configuration ([topology] core_type)``."""
-    return name.partition(" (")[0]
 
 
 # One row per metric: type, name and help, then accessor and labels.
@@ -129,8 +121,9 @@ CYCLE: tuple[Row[Cycle], ...] = (
     Row("info", "amp_policy_info", "The policy that places best effort.",
         lambda r: {r.policy: 1}, ("policy",)),
     Row("gauge", "amp_core_type_coefficient_ratio", "Speed of a core type over the reference core.",
-        lambda r: {(t.name, _source(t.coefficient_source or r.topology.source)): t.coefficient
-                   for t in r.topology.core_types if t.coefficient is not None},
+        # The source without its explanation: ``configuration ([topology] core_type)``.
+        lambda r: {(t.name, (t.coefficient_source or r.topology.source).partition(" (")[0]):
+                   t.coefficient for t in r.topology.core_types if t.coefficient is not None},
         ("core_type", "source")),
     Row("gauge", "amp_coefficient_drift_ratio",
         "Speedup of guests on a core type over what its coefficient says.",
@@ -281,12 +274,6 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
 # fmt: on
 
 
-def rows() -> tuple[Row[Any], ...]:
-    """Every row of the table."""
-    every = (AGENT, CYCLE, HOST, IO, ALL, SUMS, INSTANCES, SUMMED, VCPUS, IO_INSTANCES)
-    return tuple(row for section in every for row in section)
-
-
 class HostSeries:
     """The series of this host up to a level of ``DETAILS``; remembers what instances counted."""
 
@@ -310,14 +297,10 @@ class HostSeries:
         if io is not None:
             yield from (row.family((), [((), io)]) for row in IO)
         if self._detail != "host":
-            yield from _of_instances(snap)
+            yield from (row.family((), [((), snap)]) for row in (*ALL, *SUMS))
+            yield from (row.family(INSTANCE, snap.instances) for row in INSTANCES)
         if self._detail == "vcpu":
             yield from _of_vcpus(snap, io)
-
-
-def _of_instances(snap: Snapshot) -> Iterator[Metric]:
-    yield from (row.family((), [((), snap)]) for row in (*ALL, *SUMS))
-    yield from (row.family(INSTANCE, snap.instances) for row in INSTANCES)
 
 
 def _of_vcpus(snap: Snapshot, io: IoReport | None) -> Iterator[Metric]:

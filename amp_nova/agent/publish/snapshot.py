@@ -194,16 +194,12 @@ def problems(snap: Snapshot) -> Values:
 def _minutes(counts: Sequence[float], ratios: float, *bounds: float) -> Distribution:
     """The histogram of delivered ratios, of which only the buckets up to ``bounds`` are served."""
     below = dict(zip((*RATIO_BUCKETS, math.inf), accumulate(counts), strict=True))
-    names = ("+Inf" if bound == math.inf else str(bound) for bound in bounds)
-    buckets = zip(names, (below[bound] for bound in bounds), strict=True)
+    buckets = [("+Inf" if bound == math.inf else str(bound), below[bound]) for bound in bounds]
     return Distribution(below[math.inf], ratios, tuple(buckets))
 
 
 def minutes_of_instance(domain: DomainRecord) -> Distribution | None:
-    """The histogram of delivered ratios of an instance; ``None`` if empty.
-
-    It has one bucket: there are many instances, and "+Inf" would repeat the count.
-    """
+    """The histogram of delivered ratios of an instance: one bucket, as "+Inf" is its count."""
     counts = domain.ratios.counts
     return _minutes(counts, domain.ratios.total, KEPT_RATIO) if any(counts) else None
 

@@ -26,6 +26,7 @@ from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import SpeedupEstimate
 from amp_nova_lab.host import SimHost
 from tests.support import reports
+from tests.support.monitoring import metric_rows
 from tests.support.reports import best_effort, booked, instance, ips
 from tests.unit.lab.builders import guest, topology
 
@@ -147,7 +148,7 @@ def test_metric_matches_the_contract(full, name, labels, value):
 
 def test_every_metric_is_documented():
     """Under its full name, as a term of the reference, which names no other."""
-    text, names = DOC.read_text(), {row.name for row in metrics.rows()}
+    text, names = DOC.read_text(), {row.name for row in metric_rows()}
     conf = options.register(cfg.ConfigOpts())
     conf([])
     for family in SchedulerMetrics(HostStates(conf)).collect():
