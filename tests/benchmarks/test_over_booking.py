@@ -209,7 +209,7 @@ def test_all_that_fit_are_placed_and_no_host_is_over_booked(tmp_path, workers, w
     for resource, booked in boots[: round(0.8 * BOOTS)]:
         if not fits_beside(report, filled, request(pref_core=booked)):
             filled, count = {}, count + 1
-        filled[resource] = request(pref_core=booked)
+        filled[resource] = (request(pref_core=booked),)
     nodes = [f"host{i}" for i in range(count)]
     bus = broker.Broker(tmp_path / "broker")
     began_s = time.monotonic()
