@@ -19,7 +19,12 @@ from tests.support.monitoring import PROMETHEUS, ROOT, program, prometheus
 
 DASHBOARDS = ROOT / "etc/amp-nova/grafana"
 LEAST_S, MOST_S = 20.0, 60.0
-SHORTER = {r"\[5m\]": "[10s]", r"\[(30m|1h|2h|6h|1d|3d|30d)\]": "[20s]"}
+SHORTER = {
+    r"\[5m\]": "[10s]",
+    r"\[(20m|30m|1h|2h|6h|1d|3d|30d)\]": "[20s]",
+    "offset 10m": "offset 1s",
+    "interval: (1m|5m|1h)": "interval: 1s",
+}
 """The windows of the recording rules, as short as the test."""
 
 
@@ -57,22 +62,25 @@ def configured(folder, ports):
         text = (PROMETHEUS / name).read_text()
         for window, shorter in SHORTER.items():
             text = re.sub(window, shorter, text)
-        (folder / name).write_text(re.sub("interval: (5m|1h)", "interval: 1s", text))
-    targets = [f"127.0.0.1:{port}" for port in ports]
+        (folder / name).write_text(text)
+    targets = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"host": f"compute-{at}"}}
+        for at, port in enumerate(ports)
+    ]
     return {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml", "alerts.yaml"],
-        "scrape_configs": [{"job_name": "amp-nova", "static_configs": [{"targets": targets}]}],
+        "scrape_configs": [{"job_name": "amp-nova", "static_configs": targets}],
     }
 
 
 @contextmanager
-def scraping(tmp_path_factory):
-    """Prometheus, once it answers."""
+def scraping(tmp_path_factory, *ports):
+    """Prometheus, once it answers; ``ports``: of hosts whose agents are not ours."""
     program("prometheus")
     folder = tmp_path_factory.mktemp("prometheus")
     with two_agents() as agents:
-        config = configured(folder, [agent.port for agent in agents])
+        config = configured(folder, [*(agent.port for agent in agents), *ports])
         with prometheus(folder, config) as address:
             yield Server(address, agents)
 

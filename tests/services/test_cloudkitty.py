@@ -64,7 +64,7 @@ def of(points, name, resource):
 
 def test_both_units_are_collected_for_the_project(points):
     """Twice as many reference core hours as core hours on a core of coefficient 2; seconds of the
-    simulated hosts pass faster than those of Prometheus."""
+    simulated hosts pass faster than those of Prometheus, and a second is an hour's minute."""
     found = {n: sum(float(p.qty) for p in of(points, n, "web-0")) for n in points}
 
     assert found["booked-capacity"] == pytest.approx(0.9)
@@ -75,7 +75,14 @@ def test_both_units_are_collected_for_the_project(points):
     in_reference = types.get("fast", 0.0) * 2 + types.get("slow", 0.0)
     assert found["reference-cpu-time"] == pytest.approx(in_reference, rel=0.02)
     # On a busy machine the simulated hosts fall behind.
-    assert 0.0 < found["reference-cpu-time"] < 1.2 * FASTER
+    assert 0.0 < found["reference-cpu-time"] < 1.2 * FASTER * PERIOD_S / 60
+
+
+def test_only_servers_where_nova_has_them_are_charged(points):
+    """Neither what a host exports that Nova does not name, nor a server that Nova does not have."""
+    for found in points.values():
+        assert {point.groupby["resource"] for point in found} <= {"web-0", "db"}
+    assert max(float(point.qty) for point in points["booked-capacity"]) < 1.0
 
 
 def test_the_documented_prices_are_charged(conf, points):
@@ -114,6 +121,6 @@ def test_a_misspelt_aggregation_is_refused():
 
     found = yaml.safe_load(METRICS.read_text())
     assert len(PrometheusCollector.check_configuration(found)) == 3
-    found["metrics"]["amp_instance_cpu_seconds_total"]["extra_args"]["range_function"] = "rates"
+    found["metrics"]["resource:amp_cpu_cores:rate5m"]["extra_args"]["range_function"] = "rates"
     with pytest.raises(Invalid):
         PrometheusCollector.check_configuration(found)
