@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import guests, lab, nothing_is_left  # noqa: F401 - fixtures
+from tests.integration.conftest import (  # noqa: F401 - fixtures
+    agent,
+    guests,
+    lab,
+    nothing_is_left,
+    writer,
+)
 
 BUDGETS = tomllib.loads(Path(__file__).with_name("budgets.toml").read_text())
 SCALE = float(os.environ.get("AMP_NOVA_BUDGETS", "1"))
