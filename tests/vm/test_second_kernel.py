@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgroup version 2, systemd and libvirt's scopes, in the order of an operator's life."""
 
+import errno
 import json
 import os
 import signal
+import struct
 import textwrap
 import time
 from contextlib import closing
@@ -11,6 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.injected import (
+    MEMORY,
+    PRCTL,
+    SCHED_SETAFFINITY,
+    SCHED_SETSCHEDULER,
+    SETPRIORITY,
+    SPIN,
+    called,
+    signalling,
+    skip_elsewhere,
+    thread_started,
+)
 from tests.vm.conftest import (
     GUARD,
     PIP,
@@ -109,6 +123,37 @@ def test_weights_are_in_force_again_after_daemon_reloads(host):
         sh("systemctl daemon-reload")
         until(right, 15, "the weights after daemon-reload")
     assert quota(booked) is not None
+
+
+@skip_elsewhere
+def test_a_qemu_that_tampers_with_its_threads_gets_its_booking(host):
+    """Its sandbox refuses other scheduling; names, signals and more threads gain nothing."""
+    guest = host.guest("evil", pref_core="0.5", core_type="slow")
+    neighbour = host.guest("neighbour", pref_core="0.2", core_type="slow")
+    host.enforced(guest, neighbour)
+    vcpu, threads = guest.task(), group(guest) / "cgroup.threads"
+    priority = struct.pack("i", 50)
+
+    assert called(vcpu, SCHED_SETAFFINITY, (0, 8, MEMORY), struct.pack("Q", 1)) == -errno.EPERM
+    assert called(vcpu, SCHED_SETSCHEDULER, (0, 1, MEMORY), priority) == -errno.EPERM
+    assert called(vcpu, SETPRIORITY, (0, 0, -20)) == -errno.EPERM
+    assert thread_started(vcpu, signalling(guest.pid, int(vcpu.name), signal.SIGUSR1)) > 0
+    assert all(thread_started(vcpu, SPIN) > 0 for _ in range(8))
+    assert len(threads.read_text().split()) == 10
+    assert called(vcpu, PRCTL, (15, MEMORY), b"worker\0") == 0
+    with closing(Spinner(neighbour, 0.2)) as by_hand:
+        began, before_us = time.monotonic(), used_us(threads.parent)
+        got, wanted = received(60, neighbour, by_hand)
+        cores = (used_us(threads.parent) - before_us) / 1e6 / (time.monotonic() - began)
+
+    print(f"it got {cores:.4f} cores, its neighbour {got:.4f}, by hand {wanted:.4f}")
+    assert 0.4 < cores <= 0.5 * 1.01
+    assert got >= 0.97 * wanted
+
+
+def used_us(cgroup):
+    """CPU time of all threads of a cgroup so far, in microseconds."""
+    return int((cgroup / "cpu.stat").read_text().split()[1])
 
 
 def test_nobody_starves_beside_bookings_of_all_capacity(host):
