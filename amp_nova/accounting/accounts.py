@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import Struct, structs
 
 from amp_nova.accounting.delivery import (
+    BEST_EFFORT,
     Account,
     Conditions,
     Ratios,
@@ -19,6 +20,7 @@ from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.allocation import Allocations, Positions
 from amp_nova.model.delivered import Delivery
 from amp_nova.model.observation import (
+    TAMPERED,
     DomainReading,
     Observation,
     Usage,
@@ -234,6 +236,8 @@ def conditions(
         core_type, limit = types[position], allocations[key].bandwidth
         entitlement = entitlements[key]
         home, booking = entitlement.home, entitlement.booking
+        if (allocations[key].uncounted or "").startswith(TAMPERED):
+            booking = BEST_EFFORT  # whoever divides its limit among threads is short by that
         own = home.coefficient if home.core_type == core_type.name else None
         # When the work changes, the limit is wrong for up to this long.
         delay_s = ips_delay_s if entitlement.governed_by == "ips" else 0.0

@@ -60,12 +60,14 @@ class Conditions(Struct, frozen=True):
 class Window(Struct, frozen=True):
     """What was owed and delivered since the window began.
 
-    ``owed`` is in the unit of the booking times seconds; ``instructions`` is ``None`` if they are
-    not counted. ``behind_s``: how far the vCPU was behind its booking at most, in its seconds.
+    ``owed`` is in the unit of the booking times seconds, and so is ``excused``, which the guest's
+    own work could not have reached; ``instructions`` is ``None`` if they are not counted.
+    ``behind_s``: how far the vCPU was behind its booking at most, in its seconds.
     """
 
     wall_s: float = 0.0
     owed: float = 0.0
+    excused: float = 0.0
     ref_s: float = 0.0
     instructions: float | None = None
     behind_s: float = 0.0
@@ -154,7 +156,8 @@ class _Interval(Struct, frozen=True):
     """An interval in the unit of a booking.
 
     ``delivered``: what the CPU time was worth, minus ``lost``; ``gives_per_s``: what one second of
-    the pCPU is worth; ``ref_s``: reference-core seconds per unit of the booking.
+    the pCPU is worth; ``ref_s``: reference-core seconds per unit of the booking; ``excused_ratio``:
+    how much of the booking such work cannot reach on a whole core.
     """
 
     booked_per_s: float
@@ -162,6 +165,7 @@ class _Interval(Struct, frozen=True):
     gives_per_s: float
     ref_s: float
     lost: Losses
+    excused_ratio: float = 0.0
 
 
 def _in_refcores(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
@@ -173,18 +177,23 @@ def _in_refcores(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None
 
 
 def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
-    """``gives_per_s`` is this work's own Ips without losses; nominal Ips if it did not run."""
+    """``gives_per_s`` is this work's own Ips without losses; nominal Ips if it did not run.
+
+    That work is slower than nominal excuses the host: a guest can be as slow as it likes.
+    """
     if ran.booking.ips is None or used.instructions is None:
         return None
     worth = used.run_s * (ran.coefficient or 0.0)
     kept_ratio = 1.0 - lost.total_ref_s / worth if worth > 0.0 else 1.0
-    gives = ran.core_type.nominal_ips or 0.0
+    booked, gives = ran.booking.ips, ran.core_type.nominal_ips or 0.0
+    reachable = min(booked, gives or booked)
     if used.run_s > 0.0 and kept_ratio > 0.0:
         gives = used.instructions / used.run_s / kept_ratio
     per_ref_s = gives / ran.coefficient if ran.coefficient else 0.0
     lost = Losses(lost.frequency_ref_s * per_ref_s, lost.smt_ref_s * per_ref_s)
     ref_s = 1.0 / per_ref_s if per_ref_s else 0.0
-    return _Interval(ran.booking.ips, used.instructions, gives, ref_s, lost)
+    excused_ratio = max(0.0, reachable - gives) / booked
+    return _Interval(booked, used.instructions, gives, ref_s, lost, excused_ratio)
 
 
 def _shortfall(
@@ -263,11 +272,12 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     coefficient = ran.coefficient or 0.0
     worth = used.run_s * coefficient
     lost = losses(used, coefficient, ran.core_type)
-    owes, balance, shortfall = 0.0, account.balance, account.shortfall_ref_s
+    owes, excused, balance, shortfall = 0.0, 0.0, account.balance, account.shortfall_ref_s
     delivery, behind_s = account.delivery, 0.0
     unit = (_in_refcores if ran.booking.ips is None else _in_ips)(used, ran, lost)
     if unit is not None:
         owes = owed(used, unit.booked_per_s, unit.delivered)
+        excused = owes * unit.excused_ratio
         behind = balance + owes - unit.delivered
         behind_s = behind / unit.booked_per_s if owes > 0.0 else 0.0
         edge = unit.booked_per_s * ran.edge_s
@@ -275,7 +285,9 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         if ran.booking.refcores is not None:
             delivery = _delivered(delivery, used, owes, worth, lost)
     delivery = _would_throttle(account.delivery, delivery, used, ran, unit)
-    interval = Window(used.wall_s, owes, worth - lost.total_ref_s, used.instructions, behind_s)
+    interval = Window(
+        used.wall_s, owes, excused, worth - lost.total_ref_s, used.instructions, behind_s
+    )
     window = _sum(account.window, interval)
     last, minute, ratios = account.last, account.minute, account.ratios
     if window.wall_s >= window_s * 0.999:
@@ -311,7 +323,8 @@ def _closed(
     )
     if minute.wall_s >= MINUTE_S * 0.999:
         # A long idle window may have made it longer; all of its demand fell within one minute.
-        if (ratio := _ratio(structs.replace(minute, wall_s=MINUTE_S), ran)) is not None:
+        whole = structs.replace(minute, wall_s=MINUTE_S, owed=minute.owed - minute.excused)
+        if (ratio := _ratio(whole, ran)) is not None:
             ratios = ratios.with_one(ratio)
         minute = Window(minute.wall_s % MINUTE_S if minute.wall_s > MINUTE_S else 0.0)
     return last, minute, ratios
@@ -322,6 +335,7 @@ def _sum(before: Window, after: Window) -> Window:
     return Window(
         before.wall_s + after.wall_s,
         before.owed + after.owed,
+        before.excused + after.excused,
         before.ref_s + after.ref_s,
         None if counted == (None, None) else sum(c or 0.0 for c in counted),
         max(before.behind_s, after.behind_s),

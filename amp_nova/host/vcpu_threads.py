@@ -17,7 +17,7 @@ from amp_nova.kernel.cgroups import DomainGroup, Mounts, VcpuGroup, limits_above
 from amp_nova.kernel.threads import Thread, listed, started, stat
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.cpulist import shared
-from amp_nova.model.observation import VcpuReading, VcpuSample
+from amp_nova.model.observation import TAMPERED, VcpuReading, VcpuSample
 
 RUN_PATH = "run/libvirt/qemu"
 """Where libvirt has the pid files of its QEMU processes, below ``[topology] root``."""
@@ -25,8 +25,8 @@ _COMM = re.compile(r"CPU (\d+)/")
 """Name of a vCPU thread, with its index, in a QEMU that libvirt started."""
 GROUP = re.compile(r"/vcpu(\d+)$")
 """End of the CPU cgroup that libvirt makes for a vCPU."""
-TAMPERED = (
-    "tampered with: its cgroup holds {} threads, where libvirt puts one. The limit applies to all "
+_TAMPERED = (
+    f"{TAMPERED}: its cgroup holds {{}} threads, where libvirt puts one. The limit applies to all "
     "of them; CPU time is that of one, and instructions are not counted"
 )
 REALTIME = frozenset({"1", "2", "6"})
@@ -297,7 +297,7 @@ class VcpuThreads:
     def _counts(self, index: int, tid: int, threads: int) -> VcpuCounts:
         def counter() -> Counter:
             if threads > 1:
-                raise CountersNever(TAMPERED.format(threads))
+                raise CountersNever(_TAMPERED.format(threads))
             return self._counters.open(self.pid, tid, index, self._emulated)
 
         return VcpuCounts(counter, self._counters.retry_s)

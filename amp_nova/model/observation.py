@@ -31,6 +31,10 @@ class Counts(Struct, frozen=True):
     lags by up to a timer tick."""
 
 
+TAMPERED = "tampered with"
+"""How ``uncounted`` begins if a vCPU's cgroup holds other threads, too: QEMU started them there."""
+
+
 class VcpuReading(Struct, frozen=True):
     """One vCPU: counters since its thread started, and the limits in force.
 

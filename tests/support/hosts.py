@@ -70,6 +70,7 @@ class FakeVcpu:
     run_ns: int = 0
     wait_ns: int = 0
     throttled_ns: int = 0
+    uncounted: str | None = None
 
     def pass_time(self, wall_ns):
         wanted = self.wants * wall_ns
@@ -168,6 +169,7 @@ class FakeHost:
                     v.bandwidth,
                     v.pcpus,
                     v.allowed,
+                    uncounted=v.uncounted,
                 )
                 for index, v in domain.vcpus.items()
             )

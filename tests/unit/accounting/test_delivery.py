@@ -176,6 +176,24 @@ class TestWindows:
 
         assert (sum(ratios.counts), ratios.total) == (minutes, approx(total))
 
+    @pytest.mark.parametrize(
+        ("nominal_ips", "own_ips", "run_s", "missed"),
+        [(2e9, 0.4e9, 1.0, 0), (2e9, 1e6, 1.0, 0), (0.8e9, 0.8e9, 1.0, 1), (2e9, 0.4e9, 0.5, 1)],
+        ids=["slow work", "slower than anything", "a slow core", "neighbours"],
+    )
+    def test_a_minute_is_not_missed_because_a_guests_work_is_slow(
+        self, nominal_ips, own_ips, run_s, missed
+    ):
+        """A guest could page the operator. What the host lacks is missed all the same."""
+        used_s = used(run_s=run_s, others_s=1.0 - run_s)
+        interval = structs.replace(used_s, instructions=round(own_ips * run_s))
+        core = CoreType("slow", 1.0, nominal_ips=nominal_ips)
+        under = structs.replace(conditions(), booking=VcpuBooking(0, ips=1e9), core_type=core)
+
+        counts = added([interval] * 60, under).ratios.counts
+
+        assert sum(counts[: RATIO_BUCKETS.index(0.95) + 1]) == missed
+
     def test_a_hair_less_is_a_full_window(self):
         """Cycles are never exactly on time."""
         assert added([used(run_s=0.5, wall_s=0.9995)] * 3).last.refcores is not None

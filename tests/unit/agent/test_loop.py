@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from amp_nova.accounting.delivery import RATIO_BUCKETS
 from amp_nova.agent.cycle import STAGES
 from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.operator import status
 from amp_nova.control import foreign_changes
 from amp_nova.control.context import Terms
+from amp_nova.model.observation import TAMPERED
 from tests.support import hosts
 from tests.support.hosts import FakeHost, state
 from tests.support.policy_runs import Answer
@@ -50,6 +52,18 @@ def host():
 
 
 class TestRecord:
+    @pytest.mark.parametrize(("uncounted", "missed"), [(TAMPERED, 0), ("no permission", 1)])
+    def test_a_vcpu_whose_qemu_divides_its_limit_misses_no_minute(self, host, uncounted, missed):
+        """It could page the operator. What it ran is in the records all the same."""
+        agent = loop(host)
+        cycles(agent, host)
+        host.vcpu("vm").uncounted, host.vcpu("vm").starved = uncounted, 0.9
+
+        account = vcpu(cycles(agent, host, 63)).account
+
+        assert sum(account.ratios.counts[: RATIO_BUCKETS.index(0.95) + 1]) == missed
+        assert account.ref_s > 6.0
+
     def test_migrations_are_counted_by_type(self):
         """A move between core types counts; the first placement, from anywhere, does not."""
         host = FakeHost()
