@@ -4,10 +4,12 @@
 import contextlib
 import gzip
 import os
+import re
 import resource
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -21,6 +23,7 @@ from amp_nova.agent.publish import web_server
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.web_server import Page, WebServer, WebSettings
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.tenant.application import BODY_BYTES_MAX
 from tests.support import reports
 from tests.support.reports import booked, instance
 
@@ -158,6 +161,56 @@ def test_a_slow_client_is_cut_off(monkeypatch, pause_s):
                 received = conn.recv(65536)
     assert received is None or not received.startswith(b"HTTP/1.1 200")
     assert sent < 400
+
+
+ATTACKED = """
+import sys
+from amp_nova.http_server import HttpServer
+
+def application(request, start):
+    start("401 Unauthorized", [])
+    return [b""]
+
+server = HttpServer(("127.0.0.1", 0), application, body_max=int(sys.argv[1]))
+print(server.bind_addr[1], flush=True)
+server.run(lambda: True)
+"""
+"""The server of both services, in a process of its own, which shows what it takes."""
+
+
+@pytest.mark.parametrize("body_max", [16384, BODY_BYTES_MAX], ids=["agent", "vendordata"])
+def test_nothing_that_strangers_send_takes_much_memory(body_max):
+    """Bodies and headers of any size, through more connections than it serves at a time."""
+    heads = [
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: ",
+        b"GET /",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 999,
+    ]
+    lengths = [body_max, 1 << 40]
+    heads += [b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % n for n in lengths]
+    heads += [b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFF\r\n"]
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, "-c", ATTACKED, str(body_max)]
+        process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        stack.callback(process.kill)
+        port = int(process.stdout.readline())
+        for head in heads * 8:
+            conn = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=0.1))
+            with contextlib.suppress(OSError):
+                conn.sendall(head)
+                for _ in range(8):
+                    conn.sendall(b"x" * (1 << 20))
+        answer = get(f"http://127.0.0.1:{port}/")[0]
+        most_kib = taken_kib(process.pid)
+
+    assert answer == 401
+    assert most_kib < 64 * 1024
+
+
+def taken_kib(pid):
+    """The most memory that a process has had so far (``VmHWM``, proc_pid_status(5))."""
+    with open(f"/proc/{pid}/status") as status:
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1])
 
 
 def test_two_thousand_idle_connections_do_no_harm():
