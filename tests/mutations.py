@@ -348,6 +348,20 @@ MUTANTS = (
         "control/test_limit.py",
     ),
     Mutant(
+        "a guest's own slow work misses minutes",
+        "accounting/delivery.py",
+        "max(0.0, reachable - gives) / booked",
+        "0.0",
+        "accounting/test_delivery.py",
+    ),
+    Mutant(
+        "a vCPU that is tampered with misses minutes",
+        "accounting/accounts.py",
+        'if (allocations[key].uncounted or "").startswith(TAMPERED):',
+        "if False:",
+        "agent/test_loop.py",
+    ),
+    Mutant(
         "others' changes are repaired for ever",
         "control/foreign_changes.py",
         "if len(recent) >= REPAIRS_MAX",
