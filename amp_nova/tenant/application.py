@@ -114,6 +114,7 @@ class Application:
                 raise_exc=False,
                 redirect=False,
                 timeout=within_s,
+                verify=not keystone.insecure and (keystone.cafile or True),
             )
             if reply.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise ValueError(f"it answers {reply.status_code}")

@@ -101,13 +101,15 @@ class FakePrometheus:
 
 
 @contextmanager
-def served(handler):
-    """The address at which a handler answers."""
+def served(handler, tls=None):
+    """The address at which a handler answers; ``tls``: a server's context."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
@@ -130,7 +132,7 @@ def settings(url="http://127.0.0.1:9", **changed):
 
 def conf(**changed):
     """The options that the application reads, with the filter's."""
-    keystone = SimpleNamespace(interface="internal", region_name=None)
+    keystone = SimpleNamespace(interface="internal", region_name=None, cafile=None, insecure=False)
     return SimpleNamespace(vendordata=settings(**changed), keystone_authtoken=keystone)
 
 
@@ -168,7 +170,7 @@ def nova_request(server=SERVER, project=PROJECT, **more):
 
 
 @contextmanager
-def nova(answer=None):
+def nova(answer=None, tls=None):
     """A fake of Nova's API: it shows a server to the owner's project, and all to ``admin``."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -191,7 +193,7 @@ def nova(answer=None):
         def log_message(self, *_):
             pass
 
-    with served(Handler) as url:
+    with served(Handler, tls) as url:
         yield f"{url}/v2.1"
 
 

@@ -3,6 +3,7 @@
 
 import json
 import socket
+import ssl
 import time
 from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from tests.support.tenant import (
     served,
     settings,
 )
+from tests.unit.agent.publish.test_web_server import make_certificate
 
 SECRET = "never to be told to others"
 
@@ -277,6 +279,23 @@ def test_a_redirect_does_not_take_the_users_token_elsewhere():
 
     assert asked == []
     assert [status for status, _ in answers] == [404, 200]
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [({}, 503), ({"cafile": "cert.pem"}, 200), ({"insecure": True}, 200)]
+)
+def test_nova_is_trusted_by_the_options_of_keystones_filter(tmp_path, options, status):
+    """Clouds have authorities of their own. What cannot be verified is not asked."""
+    make_certificate(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    options = {k: f"{tmp_path / v}" if k == "cafile" else v for k, v in options.items()}
+    with nova(tls=tls) as url:
+        about = conf()
+        vars(about.keystone_authtoken).update(options)
+        service = Filter(Application(about, figures), url)
+
+        assert call(service, **OWNER)[0] == status
 
 
 def test_each_query_names_one_server_and_its_project(fake):
