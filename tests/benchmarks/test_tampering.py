@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a QEMU that somebody has taken over gains by what it does with its own threads.
 
 And what its neighbours lose. ``AMP_NOVA_TAMPERING_S=60 python -m pytest -s

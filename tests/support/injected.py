@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes a thread of another process do what its program would not (x86-64, ptrace(2)).
 
 It is that thread that makes the system calls: what its process may not do is refused, or ends it.
