@@ -1,5 +1,7 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Loads best-effort policies by entry point, so that other packages can provide more."""
+"""Loads best-effort policies, and what counts emulated guests, by entry point.
+
+So other packages can provide more, and the laboratory is loaded where it is installed.
+"""
 
 import dataclasses
 import difflib
@@ -9,15 +11,15 @@ from typing import Any
 
 from stevedore.named import NamedExtensionManager
 
-from amp_nova.exceptions import ConfigInvalid, PolicyNotFound, without_lab
+from amp_nova.exceptions import ConfigInvalid, CountersNever, PolicyNotFound, without_lab
 from amp_nova.policies.api import Policy
 
-POLICIES = "amp_nova.policies"
+POLICIES, COUNTERS = "amp_nova.policies", "amp_nova.counters"
 
 
 @functools.cache
-def _factory(name: str) -> Any:
-    """A policy's factory; the exception if it fails to import, ``None`` if it is not installed."""
+def _factory(name: str, namespace: str = POLICIES) -> Any:
+    """What makes it; the exception if it fails to import, ``None`` if it is not installed."""
     failures: list[Any] = []
 
     def broken(_manager: object, _entry_point: object, exc: BaseException) -> None:
@@ -27,9 +29,18 @@ def _factory(name: str) -> Any:
         """Say nothing: for no callback, older releases of stevedore log a warning."""
 
     manager: NamedExtensionManager[Any] = NamedExtensionManager(
-        POLICIES, [name], on_load_failure_callback=broken, on_missing_entrypoints_callback=missing
+        namespace, [name], on_load_failure_callback=broken, on_missing_entrypoints_callback=missing
     )
     return next((extension.plugin for extension in manager), failures[0] if failures else None)
+
+
+def emulated_counter() -> Any:
+    """The class that counts the instructions of emulated guests; raises ``CountersNever``."""
+    counter = _factory("tcg", COUNTERS)
+    if counter is None or isinstance(counter, BaseException):
+        why = without_lab(counter) or counter or "no package provides it"
+        raise CountersNever(f"the guest is emulated, and its counter cannot be loaded: {why}")
+    return counter
 
 
 def policies() -> tuple[str, ...]:

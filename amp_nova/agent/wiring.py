@@ -12,14 +12,14 @@ from oslo_config import cfg
 from amp_nova.agent.io_work import IO_CYCLES, IoSettings, IoWork
 from amp_nova.agent.publish.host_info import NOT_CALIBRATED, CalibrationStatus
 from amp_nova.agent.threads import Wakeup
-from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
+from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid, CountersNever
 from amp_nova.flavor.extra_specs import examine, vcpus_named
 from amp_nova.guard import locks
 from amp_nova.guard.pauses import Pauses
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.provenance import SOURCE, own
 from amp_nova.host.counters import perf
-from amp_nova.host.counters.sources import AUTO, PERF, TCG, Counters
+from amp_nova.host.counters.sources import PERF, TCG, Counters
 from amp_nova.host.io import IoHost
 from amp_nova.host.libvirt.backend import LibvirtBackend
 from amp_nova.host.libvirt.domain_xml import Fallback
@@ -31,7 +31,7 @@ from amp_nova.host.sysfs import online_mask
 from amp_nova.host.vcpu_threads import RUN_PATH
 from amp_nova.host.writer import Backend, CgroupBackend, WriteConditions, Writer, no_lease
 from amp_nova.model.topology import Topology
-from amp_nova.plugins import load_policy
+from amp_nova.plugins import emulated_counter, load_policy
 from amp_nova.policies.api import Policy
 
 BACKENDS: dict[str, Callable[[Hypervisor], Backend]] = {
@@ -88,7 +88,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
         hypervisor,
         online,
         HostPaths(Path(conf.topology.root, RUN_PATH)),
-        Counters(conf.counters.source),
+        Counters(),
         Pauses(Path(agent.state_path)).current,
     )
 
@@ -162,13 +162,18 @@ def expected_source(conf: cfg.ConfigOpts) -> str | None:
 
     ``None`` if instructions cannot be counted on this host.
     """
-    root, source = Path(conf.topology.root), conf.counters.source
-    if source == TCG:
-        return TCG
+    root = Path(conf.topology.root)
     devices = root / "sys/bus/event_source/devices"
     there = any((devices / pmu.name).is_dir() for pmu in perf.pmus(root))
-    usable = source in (AUTO, PERF) and perf.mediated(root) is None
-    return PERF if usable and there else None
+    if there and perf.mediated(root) is None:
+        return PERF
+    if (root / "sys/devices/virtual/misc/kvm/dev").exists():  # guests are not emulated
+        return None
+    try:
+        emulated_counter()
+    except CountersNever:
+        return None
+    return TCG
 
 
 def policy(conf: cfg.ConfigOpts) -> Policy:

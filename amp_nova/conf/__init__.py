@@ -95,24 +95,6 @@ Directory that holds ``/sys``, ``/proc`` and libvirt's ``/run``; set it to read 
 ]
 """``[topology]``: core types and coefficients of this host."""
 
-COUNTERS: list[cfg.Opt] = [
-    cfg.StrOpt(
-        "source",
-        default="auto",
-        choices=[
-            ("auto", "perf for guests under KVM, tcg for emulated ones"),
-            ("perf", "hardware counters of vCPU threads, for guests under KVM"),
-            ("tcg", "the QEMU plugin, for emulated guests"),
-            ("none", "nothing; bookings of instructions per second cannot be verified"),
-        ],
-        help="""
-What counts the instructions of vCPUs. ``auto`` suits every host; ``none`` keeps the agent from
-opening performance counters, for example while you profile the host yourself.
-""",
-    ),
-]
-"""``[counters]``: what counts the instructions of vCPUs."""
-
 EXPORTER: list[cfg.Opt] = [
     cfg.BoolOpt("enabled", default=True, help="Serve Prometheus metrics over HTTP."),
     cfg.HostAddressOpt(
@@ -210,7 +192,6 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """All options by group, for oslo-config-generator."""
     return [
         (agent.GROUP, agent.OPTS),
-        ("counters", COUNTERS),
         ("exporter", EXPORTER),
         ("nova", NOVA),
         ("placement", PLACEMENT),

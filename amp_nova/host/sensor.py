@@ -13,7 +13,7 @@ from types import MappingProxyType
 from msgspec import structs
 
 from amp_nova.exceptions import DescriptorsExhausted
-from amp_nova.host.counters.sources import NONE, Counters
+from amp_nova.host.counters.sources import Counters
 from amp_nova.host.cpusets import GuestCpusets
 from amp_nova.host.libvirt.domain_xml import DomainXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
@@ -85,7 +85,7 @@ class LibvirtSensor:
         self.hypervisor = hypervisor
         self._online = online
         self._paths = paths = paths or HostPaths()
-        self._counters = counters or Counters(NONE, paths.root)
+        self._counters = counters or Counters(paths.root)
         self._paused = paused
         self._mounted = mounts(paths.root)
         self._guests: dict[str, _Guest] = {}

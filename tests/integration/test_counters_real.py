@@ -59,7 +59,7 @@ def host(lab):
     hypervisor = Hypervisor("qemu:///system", wanted=lambda n: n.startswith(lab.prefix))
     online = OnlineTopology(lambda: topology, lambda: frozenset({FAST, SLOW}))
     paths = HostPaths(rescan_s=1.0)
-    yield LibvirtSensor(hypervisor, online, paths, Counters("auto", retry_s=0.2))
+    yield LibvirtSensor(hypervisor, online, paths, Counters(retry_s=0.2))
     hypervisor._connection.drop()
 
 

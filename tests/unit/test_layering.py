@@ -39,6 +39,7 @@ DECISIONS = tuple(f"amp_nova.{folder}" for folder in PURE)
 VALUES = "msgspec"
 EXCEPTIONS = "amp_nova.exceptions"
 LAB = "amp_nova_lab"
+TCG = f"{LAB}/tcg_counter.py"
 OSLO = ("oslo_config", "oslo_log")
 
 KERNEL = ("amp_nova.kernel", "amp_nova.model.bandwidth", "amp_nova.model.cpu_weight", EXCEPTIONS)
@@ -93,6 +94,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "cmd/arguments.py": (EXCEPTIONS, "amp_nova.flavor"),
     f"{LAB}/cpu_use.py": (EXCEPTIONS, CLIENT),
     LAB: (*SHARED, LAB, *(f"amp_nova.{part}" for part in LOOP), "yaml"),
+    TCG: ("amp_nova.host.counters", "amp_nova.kernel", *DECISIONS, EXCEPTIONS),
     f"{LAB}/policies": (*DECISIONS, EXCEPTIONS, f"{LAB}.policies"),
     f"{LAB}/commands": ("amp_nova", LAB, "matplotlib", "oslo_config", VALUES),
 }
@@ -101,8 +103,8 @@ ONLY: dict[str, tuple[str, ...]] = {
 ONLY_BY = {
     # A compute node and a scheduler do without the laboratory; cli loads its commands by name.
     LAB: (LAB,),
-    "amp_nova.host": ("host", "cmd", "agent/wiring.py", f"{LAB}/commands/record.py"),
-    "amp_nova.kernel": ("kernel", "guard", "host"),
+    "amp_nova.host": ("host", "cmd", "agent/wiring.py", f"{LAB}/commands/record.py", TCG),
+    "amp_nova.kernel": ("kernel", "guard", "host", TCG),
     "amp_nova.guard": (
         "guard",
         "host",
@@ -376,7 +378,6 @@ READERS = {
     "host/calibration/kernels.py": "a pipe of its own",
     "host/counters/perf.py": "counters, of a fixed size",
     "host/counters/perf_vcpu.py": "counters, of a fixed size",
-    "host/counters/tcg.py": "counters, of a fixed size",
 }
 OTHER_READERS = (".read_text", ".read_bytes", ".fdopen", "path.open", ")).open", "io.open")
 

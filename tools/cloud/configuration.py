@@ -257,8 +257,6 @@ def agent(host: Host, declared: str = "" if CORES == 1 else "1.0") -> Sections:
         "nova": {"cpu_shared_set": host.pcpus},
         "reports": {"transport_url": BUS},
         "placement": {"enabled": True, **client("amp-nova")},
-        # Every guest has the plugin, so a host without a guest counts as well.
-        "counters": {"source": "tcg"},
         "exporter": {"address": ADDRESS, "port": host.metrics_port, "detail": "vcpu"},
     }
 

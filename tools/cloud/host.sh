@@ -36,6 +36,9 @@ mount --bind "$folder/lib" /var/lib/libvirt
 mount --bind "$folder/cache" /var/cache/libvirt
 mount --bind "$folder/log" /var/log/libvirt
 mount --bind "$folder/online" /sys/devices/system/cpu/online
+# Every guest is emulated, which the agent expects of a host without KVM.
+kvm=/sys/devices/virtual/misc/kvm
+[ ! -e "$kvm" ] || mount -t tmpfs none "$kvm"
 # Every guest gets the plugin that counts instructions: see counting.py.
 mount --bind /usr/bin/qemu-system-x86_64 "$folder/qemu/bin/qemu-system-x86_64"
 mount --bind "$folder/qemu/wrapper" /usr/bin/qemu-system-x86_64

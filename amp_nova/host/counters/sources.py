@@ -1,8 +1,7 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Selects how a vCPU's instructions are counted, by its accelerator and the configuration.
+"""Selects how a vCPU's instructions are counted, by its accelerator.
 
 ``perf``: the hardware counters of the thread, for guests under KVM. Instructions, cycles and cache
-misses; needs a PMU that the host may use. ``tcg``: a QEMU plugin, for emulated guests. Counts
+misses; needs a PMU that the host may use. ``tcg``: an installed plugin, for emulated guests. Counts
 instructions only, but exactly. Neither replaces the other: under emulation, hardware counters count
 the emulator's instructions, not the guest's. If neither works, the reason is reported.
 """
@@ -11,26 +10,38 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from amp_nova.exceptions import CountersNever, CountersUnavailable
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.perf_vcpu import PerfCounter
-from amp_nova.host.counters.tcg import TcgCounter
 from amp_nova.model.observation import Counts
+from amp_nova.plugins import emulated_counter
 
-AUTO, PERF, TCG, NONE = SOURCES = ("auto", "perf", "tcg", "none")
+PERF, TCG, NONE = "perf", "tcg", "none"
 
 
-Counter = PerfCounter | TcgCounter
-"""A counter of one vCPU. ``note``: its limitations, ``None`` if there are none."""
+class Counter(Protocol):
+    """A counter of one vCPU. ``note``: its limitations, ``None`` if there are none."""
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def note(self) -> str | None: ...
+
+    def read(self) -> Counts | None:
+        """Counts since it was opened; ``None`` if there are none at the moment."""
+
+    def close(self) -> None:
+        """Close its descriptors."""
 
 
 class Counters:
-    """Opens counters according to ``[counters] source``."""
+    """Opens the counters of this host's vCPUs; what cannot be opened is tried again."""
 
-    def __init__(self, source: str = AUTO, root: Path = Path("/"), retry_s: float = 30.0) -> None:
+    def __init__(self, root: Path = Path("/"), retry_s: float = 30.0) -> None:
         self.retry_s = retry_s
-        self._source = source
         self._root = root
 
     def open(self, pid: int, tid: int, index: int, emulated: bool) -> Counter:
@@ -39,19 +50,9 @@ class Counters:
         Raises ``CountersUnavailable`` with a message for operators, and ``CountersNever`` if
         retrying does not help.
         """
-        if self._source == NONE:
-            raise CountersNever("[counters] source is none")
         if emulated:
-            if self._source == PERF:
-                raise CountersNever(
-                    "the guest is emulated, and hardware counters count the emulator's"
-                    " instructions: set [counters] source to auto or tcg"
-                )
-            return TcgCounter(self._root, pid, tid, index)
-        if self._source == TCG:
-            raise CountersNever(
-                "the guest is not emulated: set [counters] source to auto or perf to count it"
-            )
+            counter: Counter = emulated_counter()(self._root, pid, tid, index)
+            return counter
         if (reason := perf.mediated(self._root)) is not None:
             raise CountersUnavailable(reason)
         return PerfCounter(tid, perf.pmus(self._root), root=self._root)

@@ -8,12 +8,14 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
+from amp_nova import plugins
 from amp_nova.agent import settings, wiring
 from amp_nova.agent.publish.host_info import NOT_CALIBRATED
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.hardware.calibration import Estimate
 from amp_nova.host.calibration import provenance
 from tests.support import reports
+from tests.support.fakehost import put
 
 
 def test_configured_bookings_are_read():
@@ -85,6 +87,22 @@ def test_calibration_has_an_age_and_errors_where_it_is_in_use(setup, monkeypatch
     monkeypatch.undo()
     conf.set_override("calibration_file", str(setup.tmp_path / "gone.json"), "topology")
     assert wiring.calibrated(conf, reports.topology()) == NOT_CALIBRATED  # its coefficients stay
+
+
+def test_what_will_count_is_known_without_a_guest(setup, tmp_path, monkeypatch):
+    """An empty host offers bookings in Ips where its guests will be counted."""
+    conf = setup.conf()
+    conf.set_override("root", str(tmp_path), "topology")
+    assert wiring.expected_source(conf) == "tcg"
+    with monkeypatch.context() as patch:
+        patch.setattr(plugins, "_factory", lambda *_: None)  # without the simulator
+        assert wiring.expected_source(conf) is None
+    put(tmp_path / "sys/devices/virtual/misc/kvm/dev", "10:232")
+    assert wiring.expected_source(conf) is None
+    (tmp_path / "sys/bus/event_source/devices/cpu").mkdir(parents=True)
+    assert wiring.expected_source(conf) == "perf"
+    put(tmp_path / "sys/module/kvm_amd/parameters/enable_mediated_pmu", "Y")
+    assert wiring.expected_source(conf) is None
 
 
 def test_the_libvirt_writer_decides_by_what_libvirt_can(setup):

@@ -7,12 +7,11 @@ import pytest
 
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.host.counters.sources import Counters
-from amp_nova.host.counters.tcg import TcgCounter
 from amp_nova.host.sensor import THOROUGH_EVERY
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Counts
 from tests.support.fakehost import Node, descriptors, put, put_limit, resource, topology
-from tests.unit.host.counters.test_tcg import PID, file_of, started
+from tests.unit.lab.test_tcg_counter import PID, file_of, started
 
 NAME = "instance-00000001"
 R = resource(NAME)
@@ -250,7 +249,7 @@ def test_cpu_weight_is_unknown_without_the_file_or_beside_shares_of_its_own(node
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def counted(request, tmp_path, monkeypatch):
     """A fake node of either cgroup version, with an emulated guest of two counted vCPUs."""
-    counters = Counters("auto", tmp_path, retry_s=0.0)
+    counters = Counters(tmp_path, retry_s=0.0)
     node = Node(tmp_path, monkeypatch, request.param, counters=counters)
     node.host.start(NAME, 2, PID, comm="CPU {}/TCG")
     node.libvirt.define(NAME, vcpus=2, kind="qemu")

@@ -20,7 +20,7 @@ ALL = frozenset(range(8))
 
 def of(host, pid=4000):
     """The threads of a fake process."""
-    return vcpu_threads.VcpuThreads(host.root, pid, mounts(host.root), Counters("none"))
+    return vcpu_threads.VcpuThreads(host.root, pid, mounts(host.root), Counters(host.root))
 
 
 def test_a_thread_cannot_hide_or_pose_as_another_vcpu_by_its_name(host):
@@ -135,7 +135,7 @@ def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
     """Without a cpu controller there is nothing to limit a vCPU with."""
     host.start(vcpus=1)
 
-    found = vcpu_threads.VcpuThreads(host.root, 4000, {}, Counters("none"))
+    found = vcpu_threads.VcpuThreads(host.root, 4000, {}, Counters(host.root))
 
     assert not found.by_index
     assert found.groupless == {0}

@@ -5,12 +5,13 @@ import errno
 
 import pytest
 
+from amp_nova import plugins
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host.counters import perf, sources
+from amp_nova.host.counters import perf
 from amp_nova.host.counters.sources import Counters, VcpuCounts
 from amp_nova.model.observation import Counts
 from tests.support.fakehost import put
-from tests.unit.host.counters.test_tcg import PID, file_of, started
+from tests.unit.lab.test_tcg_counter import PID, file_of, started
 
 
 @pytest.fixture
@@ -26,34 +27,36 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-def refusal(source, emulated, root):
+def refusal(root, emulated):
     with pytest.raises(CountersUnavailable) as caught:
-        Counters(source, root).open(PID, 1, 0, emulated)
+        Counters(root).open(PID, 1, 0, emulated)
     return str(caught.value)
 
 
-@pytest.mark.parametrize("source", ["auto", "tcg"])
-def test_an_emulated_guest_is_counted_by_its_plugin(root, source):
+def test_an_emulated_guest_is_counted_by_its_plugin(root):
     """Nothing else sees its instructions."""
-    counter = Counters(source, root).open(PID, 1, 0, emulated=True)
+    counter = Counters(root).open(PID, 1, 0, emulated=True)
 
     assert (counter.source, counter.read()) == ("tcg", Counts(1000))
     counter.close()
 
 
-def test_hardware_counters_do_not_count_an_emulated_guest(root):
-    """They would count the emulator: ten times as many instructions and more."""
-    assert "emulator's instructions" in refusal("perf", True, root)
+def test_an_emulated_guest_is_not_counted_without_the_simulator(root, monkeypatch):
+    """Hardware would count the emulator: ten times as many instructions and more."""
+    missing = ModuleNotFoundError("No module named 'amp_nova_lab'", name="amp_nova_lab")
+    monkeypatch.setattr(plugins, "_factory", lambda *_: missing)
+
+    assert refusal(root, True) == (
+        "the guest is emulated, and its counter cannot be loaded: it is part of the simulator, "
+        "which is not installed: install python3-amp-nova-lab"
+    )
 
 
 def test_only_hardware_counts_a_guest_under_kvm(root):
-    """Without a PMU there is a reason for every configuration."""
-    assert "no hardware counter" in refusal("auto", False, root)
-    assert "no hardware counter" in refusal("perf", False, root)
-    assert "not emulated" in refusal("tcg", False, root)
-    assert "source is none" in refusal("none", False, root)
+    """Without a PMU there is a reason."""
+    assert "no hardware counter" in refusal(root, False)
     put(root / "sys/module/kvm_amd/parameters/enable_mediated_pmu", "Y")
-    assert "mediated vPMU" in refusal("auto", False, root)
+    assert "mediated vPMU" in refusal(root, False)
 
 
 class Scripted:
@@ -130,11 +133,3 @@ def test_a_counter_that_did_not_run_stays_open():
     assert counts.state == ("none", "others use it")
     assert not patient.closed
     assert counts.read() == Counts(7)
-
-
-def test_every_source_that_can_be_configured_is_known():
-    """The configuration's choices and the code's are the same."""
-    from amp_nova import conf
-
-    (option,) = (o for o in conf.COUNTERS if o.name == "source")
-    assert tuple(value for value, _ in option.type.choices.items()) == sources.SOURCES

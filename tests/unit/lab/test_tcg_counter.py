@@ -12,7 +12,7 @@ import pytest
 
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters import perf
-from amp_nova.host.counters.tcg import MAGIC, VERSION, TcgCounter, counter_file
+from amp_nova_lab.tcg_counter import MAGIC, VERSION, TcgCounter, counter_file
 from amp_nova.model.observation import Counts
 from tests.support.fakehost import descriptors, put
 
