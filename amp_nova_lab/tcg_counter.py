@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions of an emulated guest, which a QEMU plugin counts in a shared file.
 
-The agent loads it as the entry point ``tcg`` of ``amp_nova.counters``. No compute node in production
-runs emulated guests.
+The agent loads it as the entry point ``tcg`` of ``amp_nova.counters``. Hosts in
+production run no emulated guests.
 
 QEMU's command line names the file, so any guest with the plugin is found. The file is read
 rather than mapped: if another process truncates it, a read is short, whereas access to a mapping

@@ -67,11 +67,6 @@ def check(conf: cfg.ConfigOpts) -> None:
     """Raise ``AmpError`` if a value that is allowed by itself keeps the agent from starting."""
     policy(conf)
     fallbacks(conf.agent.booking)
-    if conf.exporter.web_config_file:  # or metrics would be served without its protection
-        raise ConfigInvalid(
-            f"[exporter] web_config_file = {conf.exporter.web_config_file} is not supported: "
-            "remove it, and set cert_file, key_file and client_ca_file"
-        )
 
 
 def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSensor:

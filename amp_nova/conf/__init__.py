@@ -50,26 +50,11 @@ TOPOLOGY: list[cfg.Opt] = [
 A core type of this host: its name, its pCPUs and, if known, its coefficient (speed over the
 reference core), for example ``core_type = fast 0-7,16-23 1.85``. Write a line per type, naming
 every online pCPU once. Set it only if ``amp-nova topology`` cannot determine the core types or is
-wrong: these lines override everything that is detected.
-""",
-    ),
-    cfg.MultiStrOpt(
-        "siblings",
-        default=[],
-        help="""
-The pCPUs of one core with several hardware threads, for example ``siblings = 0-1``, one line for
-each such core. Set it if the machine does not report siblings, as most virtual machines do not, and
-calibrate afterwards.
-""",
-    ),
-    cfg.MultiStrOpt(
-        "smt_busy_factor",
-        default=[],
-        help="""
-Speed of a hardware thread whose sibling is busy, relative to its speed beside an idle sibling, as
-core type and factor, for example ``smt_busy_factor = fast 0.55``. It replaces the factor that
-``amp-nova calibrate`` measures, the mean over its kernels; give the lowest one measured if bookings
-must hold beside any work.
+wrong: these lines override everything that is detected. If the machine does not report which
+hardware threads are siblings, as most virtual machines do not, add ``threads=2``: neighbours in the
+list of pCPUs are one core. ``smt=0.55`` is the speed of a thread whose sibling is busy, relative to
+its speed beside an idle one; it replaces what ``amp-nova calibrate`` measures, the mean over its
+kernels. Give the lowest one measured if bookings must hold beside any work.
 """,
     ),
     cfg.StrOpt(
@@ -142,10 +127,6 @@ again every minute, as are ``key_file`` and ``client_ca_file``. By default there
 PEM file with certificate authorities. If it is set, only clients with a certificate that one of
 these signed are served. By default everybody who can reach the address is.
 """,
-    ),
-    cfg.StrOpt(
-        "web_config_file",
-        help="No longer supported: use ``cert_file`` and ``client_ca_file``, or a reverse proxy.",
     ),
 ]
 """``[exporter]``: the Prometheus endpoint."""

@@ -1,7 +1,10 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Core types that the operator declares, one line each: ``NAME CPUS [COEFFICIENT]``."""
+"""Core types that the operator declares, one line each.
+
+The line is ``NAME CPUS [COEFFICIENT] [threads=N] [smt=FACTOR]``.
+"""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,20 +17,27 @@ SOURCE = "configuration ([topology] core_type)"
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredType:
-    """One line of ``[topology] core_type``."""
+    """One line of ``[topology] core_type``.
+
+    ``threads``: of each core, neighbours in ``cpus``; ``None``: as the machine reports.
+    ``smt_busy_factor``: instead of the measured one.
+    """
 
     name: str
     cpus: tuple[int, ...]
     coefficient: float | None = None
+    threads: int | None = None
+    smt_busy_factor: float | None = None
 
 
 def parse(line: str) -> ConfiguredType:
     """Parse one line; ``ConfigInvalid`` if it is malformed."""
-    words = line.split()
-    if len(words) not in (2, 3):
+    words = [word for word in line.split() if "=" not in word]
+    options = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+    if len(words) not in (2, 3) or not options.keys() <= {"threads", "smt"}:
         raise ConfigInvalid(
-            f"[topology] core_type '{line}' must be 'NAME CPUS [COEFFICIENT]', "
-            "such as 'fast 0-7 1.85'"
+            f"[topology] core_type '{line}' must be 'NAME CPUS [COEFFICIENT] [threads=N] "
+            "[smt=FACTOR]', such as 'fast 0-7 1.85'"
         )
     name, cpus, *coefficient = words
     if not NAME.fullmatch(name):
@@ -41,7 +51,20 @@ def parse(line: str) -> ConfiguredType:
         raise ConfigInvalid(
             f"[topology] core_type {name} has pCPUs '{cpus}', but {exc}; write them as '0-7,16-23'"
         ) from exc
-    return ConfiguredType(name, ids, _coefficient(name, coefficient[0]) if coefficient else None)
+    speed = _coefficient(name, coefficient[0]) if coefficient else None
+    threads, smt = options.get("threads"), options.get("smt")
+    if threads not in (None, "1", "2", "4", "8") or len(ids) % int(threads or 1):
+        raise ConfigInvalid(
+            f"[topology] core_type {name} has threads={threads}, which must be 1, 2, 4 or 8 and "
+            f"divide its {len(ids)} pCPUs"
+        )
+    if smt is not None and not re.fullmatch(r"1(\.0*)?|0?\.[1-9][0-9]*", smt):
+        raise ConfigInvalid(
+            f"[topology] core_type {name} has smt={smt}, which must be a number from 0.1 to 1"
+        )
+    return ConfiguredType(
+        name, ids, speed, int(threads) if threads else None, float(smt) if smt else None
+    )
 
 
 def check(lines: Sequence[ConfiguredType], present: set[int], online: set[int]) -> None:

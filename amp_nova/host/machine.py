@@ -33,12 +33,11 @@ def load_topology(conf: cfg.ConfigOpts) -> Topology:
     options = conf.topology
     lines = [operator_types.parse(line) for line in options.core_type]
     topology = classify(read_facts(options.root), lines, options.reference)
-    topology = siblings.declare(topology, options.siblings)
+    topology = siblings.declare(topology, lines)
     if options.calibration_file and os.path.exists(options.calibration_file):
         _check_trusted(options.calibration_file)
         topology = provenance.apply(topology, options.calibration_file, options.root)
-    topology = siblings.with_factors(topology, options.smt_busy_factor)
-    topology = siblings.assumed(topology)
+    topology = siblings.with_factors(topology, lines)
     _check_reference(topology)
     return topology
 

@@ -77,8 +77,8 @@ def children(process):
 def test_an_interrupt_leaves_no_process_and_no_file(tmp_path):
     """Ctrl-C ends within seconds, and no load on a sibling runs on."""
     seen = []
-    pair = f"siblings = {PCPUS[0]},{PCPUS[1]}\n"
-    process = command(tmp_path, "--seconds", "60", topology=pair)
+    both = f"core_type = all {PCPUS[0]},{PCPUS[1]} 1.0 threads=2\n"
+    process = command(tmp_path, "--seconds", "60", topology=both)
     try:
         until(lambda: seen.extend(children(process)) or seen, 60, "its load")
         process.send_signal(signal.SIGINT)

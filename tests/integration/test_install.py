@@ -149,10 +149,8 @@ def home(tmp_path_factory) -> Path:
     (folder / ".amp-nova/amp-nova.conf").write_text(
         f"""
 [topology]
-core_type = fast 0 2.0
+core_type = fast 0 2.0 smt=0.55
 core_type = slow {",".join(map(str, range(1, count)))}
-smt_busy_factor = fast 0.55
-smt_busy_factor = slow 0.6
 calibration_file = {folder}/calibration.json
 [agent]
 state_path = {folder}

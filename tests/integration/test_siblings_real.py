@@ -14,9 +14,7 @@ import pytest
 from tests.support.lab import FAST, SLOW, affinity, cgroup, quota, until
 
 TOPOLOGY = f"""[topology]
-core_type = all {FAST},{SLOW} 1.0
-siblings = {FAST},{SLOW}
-smt_busy_factor = all 0.6
+core_type = all {FAST},{SLOW} 1.0 threads=2 smt=0.6
 """
 SPIN = """
 import os, sys

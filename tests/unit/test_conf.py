@@ -129,10 +129,6 @@ EVERY_LIST = """
 [topology]
 core_type = fast 0-1 2.0
 core_type = slow 2-3
-siblings = 0-1
-siblings = 2-3
-smt_busy_factor = fast 0.55
-smt_busy_factor = slow 0.6
 [agent]
 state_path = {state}
 booking = web-* amp:pref_core=0.5
@@ -160,8 +156,6 @@ def test_lists_have_every_line_once(home, monkeypatch, program):
     found = conf.load()
 
     assert found.topology.core_type == ["fast 0-1 2.0", "slow 2-3"]
-    assert found.topology.siblings == ["0-1", "2-3"]
-    assert found.topology.smt_busy_factor == ["fast 0.55", "slow 0.6"]
     assert found.agent.booking == ["web-* amp:pref_core=0.5", "db-* amp:weight=2"]
     assert found.agent.policy_parameter == ["max_slowdown=0.3"]
     assert wiring.policy(found).name == "amp-adaptive-fair"

@@ -98,7 +98,6 @@ def test_options_of_earlier_versions_are_named(check, tmp_path):
         ("[agent]\ncycle_s = soon", "[agent] cycle_s = soon is not allowed"),
         ("[agent]\npolicy = nosuch", "no policy 'nosuch' is installed"),
         ("[agent]\nbooking = web* amp:pref=1", "[agent] booking = web* amp:pref=1: "),
-        ("[exporter]\nweb_config_file = /none", "[exporter] web_config_file = /none is not sup"),
         ("[exporter]\ncert_file = /none\nkey_file = /none", "[exporter] "),
         ("[exporter]\nkey_file = /none", "[exporter] "),
         ("[nova]\ncpu_shared_set = 0-", "[nova] cpu_shared_set"),

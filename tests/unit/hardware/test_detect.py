@@ -471,6 +471,11 @@ def test_the_configuration_counts_first(facts, texts, reference, expected, is_re
     [
         (["fast"], None, "'fast' must be 'NAME CPUS"),
         (["fast 0-3 1.0 x"], None, "must be 'NAME CPUS"),
+        (["fast 0-3 cores=2"], None, "must be 'NAME CPUS"),
+        (["fast 0-2 threads=2"], None, "threads=2, which must be 1, 2, 4 or 8 and divide its 3"),
+        (["fast 0-2 threads=3"], None, "threads=3, which must be 1, 2, 4 or 8"),
+        (["fast 0-3 smt=1.5"], None, "smt=1.5, which must be a number from 0.1 to 1"),
+        (["fast 0-3 smt=nan"], None, "smt=nan, which must be a number from 0.1 to 1"),
         (["Fast 0-3"], None, "'Fast' must consist of lower-case"),
         (["fast 0-x"], None, "'x' is not a CPU id"),
         (["fast 0-3 quick"], None, "coefficient 'quick'"),

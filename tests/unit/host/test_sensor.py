@@ -10,6 +10,7 @@ from amp_nova.host.counters.sources import Counters
 from amp_nova.host.sensor import THOROUGH_EVERY
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Counts
+from amp_nova_lab.tcg_counter import TcgCounter
 from tests.support.fakehost import Node, descriptors, put, put_limit, resource, topology
 from tests.unit.lab.test_tcg_counter import PID, file_of, started
 

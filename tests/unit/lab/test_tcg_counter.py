@@ -12,8 +12,8 @@ import pytest
 
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters import perf
-from amp_nova_lab.tcg_counter import MAGIC, VERSION, TcgCounter, counter_file
 from amp_nova.model.observation import Counts
+from amp_nova_lab.tcg_counter import MAGIC, VERSION, TcgCounter, counter_file
 from tests.support.fakehost import descriptors, put
 
 PID = 4000
