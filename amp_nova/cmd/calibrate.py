@@ -15,10 +15,11 @@ from amp_nova.cmd.command import Answer, Report, progress
 from amp_nova.cmd.topology import calibration_table
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
-from amp_nova.hardware.calibration import Calibration, Kernel, Reference
+from amp_nova.hardware.calibration import Calibration, Reference
 from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
 from amp_nova.hardware.slices import SpeedSample
 from amp_nova.host.calibration import file, idleness, kernels, provenance
+from amp_nova.host.calibration.kernels import KERNELS
 from amp_nova.host.counters import perf
 from amp_nova.host.machine import load_topology
 from amp_nova.model.topology import Topology
@@ -32,20 +33,6 @@ REPEAT = 6
 LONGER, LONGER_IN_SERVICE = 3, 10
 """Measuring goes on until the result is good, or for so many times the rounds."""
 SHARE_PERCENT = 5
-
-
-def _kernels(text: str) -> tuple[Kernel, ...]:
-    by_name = {k.name: k for k in kernels.KERNELS}
-    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
-    for name in names:
-        if name not in by_name:
-            raise argparse.ArgumentTypeError(
-                f"no kernel '{name}'; the kernels are {', '.join(by_name)}"
-            )
-    if not any(by_name[name].cpu_bound for name in names):
-        bound = ", ".join(k.name for k in kernels.KERNELS if k.cpu_bound)
-        raise argparse.ArgumentTypeError(f"'{text}' has no CPU-bound kernel; add one of {bound}")
-    return tuple(by_name[name] for name in names)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +57,7 @@ class Calibrate(Report):
 
     _epilog = """examples:
   amp-nova calibrate
-  amp-nova calibrate --no-write --repeat 3 --kernels integer,float
+  amp-nova calibrate --repeat 3 --output trial.json    another file than the agent's
   amp-nova calibrate --in-service                  beside guests, on 5 % of a pCPU
   amp-nova calibrate --reference slow-host.json    the reference core is on another host
 """
@@ -93,8 +80,6 @@ class Calibrate(Report):
             metavar="S",
             help="time for each kernel on each core type in a round; default 1",
         )
-        names = ",".join(k.name for k in kernels.KERNELS)
-        add("--kernels", type=_kernels, default=names, metavar="NAMES", help="default %(default)s")
         add(
             "--in-service",
             type=whole(1, 100),
@@ -110,7 +95,6 @@ class Calibrate(Report):
             help="keep what the file has of hosts with other CPU models",
         )
         add("--force", action="store_true", help="write even noisy results")
-        add("--no-write", action="store_true", help="measure, and write no file")
         add_config_file(parser)
 
     def answer(self, args: argparse.Namespace) -> Answer:
@@ -131,10 +115,8 @@ class Calibrate(Report):
             result = dataclasses.replace(
                 result, warnings=(*result.warnings, f"forced although {noisy}")
             )
-        if not args.no_write:
-            file.write(output, [*task.others, result])
-        outcome = "not written" if args.no_write else "written"
-        return calibration_table(result, f"{outcome} to {output}")
+        file.write(output, [*task.others, result])
+        return calibration_table(result, f"written to {output}")
 
 
 def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Task:
@@ -161,8 +143,7 @@ def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Tas
             f"[topology] reference '{named}' is not a core type of this host, which has"
             f" {', '.join(types)}; pass --reference FILE, the calibration of a host that has it"
         )
-    if not args.no_write:
-        file.check_writable(output)
+    file.check_writable(output)
     warnings = tuple(
         f"[topology] core_type sets the coefficient of '{t.name}' and overrides the measured one"
         for t in topology.core_types
@@ -194,11 +175,9 @@ def _foreign(
             f" Python {kernels.VERSION}, whose operations are others; calibrate that host with the"
             " same version"
         )
-    here, there = ({k for k in of if k.cpu_bound} for of in (args.kernels, baseline.kernels))
-    if here != there or not set(args.kernels) <= set(baseline.kernels):
+    if set(KERNELS) != set(baseline.kernels):
         raise CalibrationInvalid(
-            f"{path} was measured with other kernels; pass --kernels"
-            f" {','.join(k.name for k in baseline.kernels)}"
+            f"{path} was measured with other kernels; calibrate that host with this amp-nova"
         )
     core = next(t for t in baseline.core_types if t.name == baseline.reference)
     # Different cores of two hosts may have the same name.
@@ -250,7 +229,7 @@ def _measure(task: Task, args: argparse.Namespace) -> list[SpeedSample]:
     def show(number: int, left_s: float) -> None:
         progress(f"round {number + 1} of {max(number + 1, args.repeat)}, {left_s:.0f} s left in it")
 
-    rounds = kernels.Rounds(cores, [k.name for k in args.kernels], args.seconds, show, share_ratio)
+    rounds = kernels.Rounds(cores, [k.name for k in KERNELS], args.seconds, show, share_ratio)
     most = args.repeat * (LONGER_IN_SERVICE if args.in_service else LONGER)
     samples: list[SpeedSample] = []
     with kernels.in_idle_group() if args.in_service else contextlib.nullcontext():
@@ -274,7 +253,7 @@ def _own_reference(
     task: Task, args: argparse.Namespace, samples: list[SpeedSample], warnings: list[str]
 ) -> Reference:
     """The reference core of this host: as configured, or the slowest measured one."""
-    cpu_bound = [k.name for k in args.kernels if k.cpu_bound]
+    cpu_bound = [k.name for k in KERNELS if k.cpu_bound]
     types = [t.name for t in task.topology.core_types]
     first = task.configured or (
         task.topology.reference if task.topology.reference in types else types[0]
@@ -296,7 +275,7 @@ def _conclude(task: Task, args: argparse.Namespace, samples: list[SpeedSample]) 
     pcpus = {
         t.name: tuple(sorted(task.topology.pcpus_of(t.name))) for t in task.topology.core_types
     }
-    results = calibration.summarise(samples, pcpus, args.kernels, reference)
+    results = calibration.summarise(samples, pcpus, KERNELS, reference)
     missing = None
     if any(r.nominal_ips is None for r in results):
         missing = perf.why_missing(list(task.pcpus.values())) or (
@@ -307,7 +286,7 @@ def _conclude(task: Task, args: argparse.Namespace, samples: list[SpeedSample]) 
         reference=reference.name,
         reference_host=task.reference_host,
         provenance=provenance.of_run(args.seconds, rounds, args.force, bool(args.in_service)),
-        kernels=args.kernels,
+        kernels=KERNELS,
         core_types=results,
         nominal_ips_missing=missing,
         warnings=tuple(warnings),

@@ -27,6 +27,7 @@ from amp_nova.cmd.command import Answer, Report, as_json, progress, short
 from amp_nova.cmd.instances import NO_LIBVIRT
 from amp_nova.cmd.topology import as_dict
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
 from amp_nova.host.calibration import idleness
 from amp_nova.host.machine import load_topology
 from amp_nova.host.vcpu_threads import RUN_PATH
@@ -188,7 +189,7 @@ def _calibrated(
     """
     before = {t.name: t.coefficient for t in topology.core_types}
     output = folder / "calibration.json"
-    words = ["calibrate", "--repeat", "2", "--kernels", "integer,float", "--force"]
+    words = ["calibrate", "--repeat", "1", "--force"]
     words += ["--output", str(output), *(f"--config-file={file}" for file in files or ())]
     done = subprocess.run(
         [sys.executable, "-m", "amp_nova.cmd.cli", *words],
@@ -200,13 +201,14 @@ def _calibrated(
         return [Check(COEFFICIENT, "", None, done.stderr.strip() or None, UNKNOWN)]
     kept, lines = conf.topology.calibration_file, conf.topology.core_type
     conf.set_override("calibration_file", str(output), "topology")
-    conf.set_override("core_type", [" ".join(line.split()[:2]) for line in lines], "topology")
+    bare = [[w for at, w in enumerate(line.split()) if at < 2 or "=" in w] for line in lines]
+    conf.set_override("core_type", [*map(" ".join, bare)], "topology")
     conf.set_override("reference", topology.reference, "topology")
     found = {t.name: t.coefficient for t in load_topology(conf).core_types}
     conf.set_override("core_type", lines, "topology")
     if None not in before.values():
         conf.set_override("calibration_file", kept, "topology")
-    declared = {line.split()[0] for line in lines if len(line.split()) == 3}
+    declared = {t.name for t in topology.core_types if t.coefficient_source == CONFIGURED}
     checks = []
     for name, promised in before.items():
         measured = found.get(name)

@@ -39,8 +39,8 @@ class Demo(Command):
 
     _epilog = """examples:
   amp-nova demo
-  amp-nova demo --fast --serve
-  amp-nova demo --fast --format json
+  amp-nova demo --duration 120
+  amp-nova demo --format json
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -53,15 +53,6 @@ class Demo(Command):
             help="length in seconds, rounded down to a multiple of 4 (default: %(default)s)",
         )
         parser.add_argument("-f", "--format", choices=("table", "json"), default="table")
-        parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
-        parser.add_argument(
-            "--serve",
-            type=whole(0, 65_535),
-            nargs="?",
-            const=0,
-            metavar="PORT",
-            help="keep the host with amp-nova and its page until Ctrl-C (port: any by default)",
-        )
         parser.add_argument("--plot", metavar="FILE", help="draw delivered over booked capacity")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -105,8 +96,7 @@ def _simulate(args: argparse.Namespace, exporter: Exporter, address: str) -> Sho
     while show.second():
         for cycle in show.kept.cycles:
             exporter.update(cycle)
-        if not args.fast:
-            time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
+        time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
         if terminal is not None:
             terminal.draw(_table(show))
         elif prints and show.ends_act:

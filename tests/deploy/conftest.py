@@ -113,7 +113,7 @@ class Cloud:
         self.dropin = "[Service]\nCPUSchedulingPolicy=other\nLimitRTTIME=infinity\n"
         core_types = ["fast 0", f"slow 1-{os.cpu_count() - 1}"]
         self.conf = {"topology": {"core_type": core_types, "reference": "slow"}}
-        quick = ["--repeat", "1", "--kernels", "integer", "--force"]
+        quick = ["--repeat", "1", "--force"]
         variables = {
             "ansible_ssh_executable": f"{Path(__file__).with_name('ssh')}",
             "ansible_ssh_transfer_method": "piped",

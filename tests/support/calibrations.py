@@ -12,6 +12,8 @@ from amp_nova.host.calibration.kernels import INTEGER
 from amp_nova.host.calibration.provenance import of_run
 from amp_nova.model.topology import CoreType, PCpu, Topology
 
+ROUND = 88
+"""Slices of a round on two core types."""
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 """When ``build`` makes a calibration."""
 
@@ -31,7 +33,7 @@ class FakeCores:
         number = len(self.measured)
         self.measured.append((run, tuple(pcpus)))
         rate = self.speeds[pcpus[0]] * (
-            self.alternating if number // 40 % 2 and not pcpus[0] else 1
+            self.alternating if number // ROUND % 2 and not pcpus[0] else 1
         )
         return Slice(None if self.preempted else rate, 0.05 if self.preempted else 0.1, 0.1)
 

@@ -175,7 +175,7 @@ def _measure() -> None:
 
 def _calibrate(*, force: bool) -> None:
     """Measure both cores as an operator does: the reference first, then the other against it."""
-    short = ("--repeat", "3", "--kernels", "integer", *(("--force",) if force else ()))
+    short = ("--repeat", "3", *(("--force",) if force else ()))
     for host, more in ((SLOW, ()), (FAST, ("--reference", SLOW.calibration))):
         program = (*inside(host), BIN / "amp-nova", "calibrate")
         command = (*program, "--config-file", host.agent_conf, *short, *more)

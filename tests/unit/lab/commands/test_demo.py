@@ -10,11 +10,19 @@ import urllib.request
 
 import pytest
 
+from amp_nova_lab.commands import demo
 from amp_nova_lab.two_hosts import Verdict
 from tests.support.programs import until
 from tests.unit.lab.commands.refusals import refused
 
+pytestmark = pytest.mark.usefixtures("_at_once")
 PROGRAM = "import sys; from amp_nova.cmd.cli import main; sys.exit(main())"
+
+
+@pytest.fixture
+def _at_once(monkeypatch):
+    """Simulated time does not keep pace with real time."""
+    monkeypatch.setattr(demo.time, "sleep", lambda seconds: None)
 
 
 def test_the_verdict(amp_nova, monkeypatch):
@@ -23,13 +31,13 @@ def test_the_verdict(amp_nova, monkeypatch):
 
     missed = Verdict(0.042, 2.0, 0.5, 4.0, 2)
     monkeypatch.setattr("amp_nova_lab.two_hosts.Show.verdict", lambda self: missed)
-    status, out, _ = amp_nova("demo", "--fast")
+    status, out, _ = amp_nova("demo")
     assert (status, "one was missed by 4.2 %" in out) == (1, True)
 
 
 def test_it_ends_with_a_verdict(amp_nova):
     """Without a terminal: one table per act, no escape codes, one last sentence."""
-    status, out, err = amp_nova("demo", "--fast")
+    status, out, err = amp_nova("demo")
 
     assert (status, err) == (0, "")
     assert "\033" not in out
@@ -44,7 +52,7 @@ def test_the_same_for_programs(amp_nova):
 
     In the end web-1 is on a slow core and db/1 on a fast one.
     """
-    status, out, _ = amp_nova("demo", "--fast", "--format", "json")
+    status, out, _ = amp_nova("demo", "--format", "json")
     found = json.loads(out)
 
     assert (status, found["delivered"], found["moves"]) == (0, True, 2)
@@ -121,7 +129,7 @@ def test_on_a_terminal_the_table_is_redrawn(amp_nova, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
 
-    status, out, _ = amp_nova("demo", "--fast", "--duration", "5")
+    status, out, _ = amp_nova("demo", "--duration", "5")
 
     assert status == 0
     assert out.count("s of 4:") == 4
@@ -133,6 +141,6 @@ def test_a_plot_has_a_line_for_every_booked_vcpu(amp_nova, tmp_path):
     pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
     path = tmp_path / "demo.svg"
 
-    assert amp_nova("demo", "--fast", "--duration", "8", "--plot", path)[0] == 0
+    assert amp_nova("demo", "--duration", "8", "--plot", path)[0] == 0
     text = path.read_text()
     assert all(f"<!-- {name} -->" in text for name in ("web-1/0", "db/1", "batch/0", "etl/0"))
