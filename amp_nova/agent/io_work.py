@@ -6,7 +6,6 @@ These are read back every time, and an affinity that something else has set is l
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,20 +50,6 @@ class IoDomain:
 
 
 @dataclass(frozen=True, slots=True)
-class IoReport:
-    """The domains after the last interval, and counts since the agent started.
-
-    ``moves``: moves of domains, by destination (``slow`` or ``home``); ``failures``:
-    failed moves by reason; ``drift``: how often something else changed a domain's affinities.
-    """
-
-    domains: tuple[IoDomain, ...]
-    moves: Mapping[str, int]
-    failures: Mapping[str, int]
-    drift: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Cores:
     """The host, its slow pCPUs, and the speed of the fastest core type over the slowest."""
 
@@ -93,15 +78,13 @@ class IoWork:
     """
 
     def __init__(self, port: IoPort, settings: IoSettings, marker: Path | None = None) -> None:
-        self.report: IoReport | None = None
+        self.report: tuple[IoDomain, ...] | None = None
+        """The domains after the last interval."""
         self._port = port
         self._settings = settings
         self._marker = marker
         self._states: dict[str, _State] = {}
         self._due_s = 0.0
-        self._moves: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
-        self._drift = 0
         self._restoring = settings.work != "slow" and marker is not None and marker.exists()
 
     def due(self, now_s: float) -> bool:
@@ -133,7 +116,7 @@ class IoWork:
             self._marker.unlink(missing_ok=True)
             self._restoring = False
         if self._settings.work != "off":
-            self.report = IoReport(domains, dict(self._moves), dict(self._failures), self._drift)
+            self.report = domains
         return lines
 
     def _domain(
@@ -171,7 +154,7 @@ class IoWork:
         paused: Mapping[str, str],
         now_s: float,
     ) -> str | None:
-        """Why the threads of a domain must not be moved now; counts foreign changes."""
+        """Why the threads of a domain must not be moved now."""
         if (why := paused.get(reading.resource)) is not None:
             state.expected = None
             return why
@@ -185,7 +168,6 @@ class IoWork:
             t.pcpus != state.expected.get(t.tid, t.pcpus) and homes.get(t.tid) == t.home
             for t in reading.threads
         ):
-            self._drift += 1
             state.repairs = state.repairs.repaired(now_s)
         if now_s < state.repairs.excluded_until_s:
             state.expected = {t.tid: t.pcpus for t in reading.threads}
@@ -212,12 +194,10 @@ class IoWork:
             self._marker.touch()
         failure = self._port.move(reading.resource, moved)
         if failure is not None:
-            self._failures[failure.reason] += 1
             state.expected = {}
             return failure.message
         # Threads that started since the last reading are moved without a log line.
         if state.reading is None or moved.keys() & {t.tid for t in state.reading.threads}:
-            self._moves["slow" if state.case.insensitive else "home"] += 1
             lines.append(_line(reading, moved, state.case))
         return None
 
@@ -230,9 +210,9 @@ def _line(reading: IoReading, moved: Mapping[int, frozenset[int]], case: Case) -
     return f"{reading.name}: I/O threads to {where} ({why})"
 
 
-def because(report: IoReport | None, resource: str) -> list[str]:
+def because(report: tuple[IoDomain, ...] | None, resource: str) -> list[str]:
     """Sentences for ``amp-nova explain`` about an instance's I/O work."""
-    domains = [d for d in report.domains if d.reading.resource == resource] if report else []
+    domains = [d for d in report or () if d.reading.resource == resource]
     lines = []
     for domain in domains:
         usage = domain.use.combined_ratio if domain.use else None

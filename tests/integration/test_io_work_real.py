@@ -67,7 +67,6 @@ def test_io_threads_move_to_slow_cores_while_frames_flow_and_back_when_they_stop
 
     name = guest.spec.name
     assert slow_agent.metric("amp_instance_combined_usage_ratio", domain=name) > 1.0
-    assert slow_agent.metric("amp_io_moves_total", to="slow") == 1
     frames_flow(guest)
     # Nothing of it is in the definition, hence nothing travels; and the vCPU is as it was.
     assert guest.domain.XMLDesc(0) == definition
@@ -101,4 +100,4 @@ def test_pause_release_and_a_pin_in_the_definition(sender, slow_agent):
     time.sleep(4)
     by_name = io_affinities(guest)
     assert {FAST} in by_name.values()  # the emulator: pinned by the definition, and kept there
-    assert slow_agent.metric("amp_io_drift_total") == 0
+    assert "Something else" not in slow_agent.cli("explain", name).stdout

@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.io_work import IoReport
+from amp_nova.agent.io_work import IoDomain
 from amp_nova.agent.publish import page, snapshot
 from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
 from amp_nova.agent.publish.metrics import HostSeries
@@ -40,7 +40,7 @@ class Exporter:
         """``detail``: the level of ``metrics.DETAILS`` up to which there are series."""
         self.registry = registry or CollectorRegistry()
         self.agent = AgentStatus(clock)
-        self.io: IoReport | None = None
+        self.io: tuple[IoDomain, ...] | None = None
         self.admits: HostInfo | None = None
         self._reuse_s = reuse_s
         self._series = HostSeries(detail)

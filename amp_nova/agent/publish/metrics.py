@@ -2,15 +2,16 @@
 """Every Prometheus metric of the agent, one row each: type, name, help, accessor and labels.
 
 The table has a section per kind of record: the agent itself, the last cycle, the host, instances,
-vCPUs, all I/O work, and the I/O work of an instance. A row's accessor reads the record and returns
-a number, a mapping from values of the row's own labels to numbers, or ``None`` (no sample) if the
-value is unknown. The section adds the labels that name the record.
+vCPUs, and the I/O work of an instance. ``SUMS`` are those of ``SUMMED``, added up by
+instance. A row's accessor reads the record
+and returns a number, a mapping from values of the row's own labels to numbers, or ``None`` (no
+sample) if the value is unknown. The section adds the labels that name the record.
 
 Families are built at every scrape, so a series ends when its instance does.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -20,7 +21,7 @@ from prometheus_client.core import Metric
 
 from amp_nova.accounting import slowdown
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
-from amp_nova.agent.io_work import IoDomain, IoReport
+from amp_nova.agent.io_work import IoDomain
 from amp_nova.agent.publish import host_info, snapshot
 from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
 from amp_nova.agent.publish.snapshot import Labels, Snapshot, VcpuTotals, of_each
@@ -121,7 +122,7 @@ CYCLE: tuple[Row[Cycle], ...] = (
     Row("info", "amp_policy_info", "The policy that places best effort.",
         lambda r: {r.policy: 1}, ("policy",)),
     Row("gauge", "amp_core_type_coefficient_ratio", "Speed of a core type over the reference core.",
-        # The source without its explanation: ``configuration ([topology] core_type)``.
+        # Without the explanation of the source: configuration ([topology] core_type).
         lambda r: {(t.name, (t.coefficient_source or r.topology.source).partition(" (")[0]):
                    t.coefficient for t in r.topology.core_types if t.coefficient is not None},
         ("core_type", "source")),
@@ -241,29 +242,11 @@ VCPUS: tuple[Row[VcpuRecord], ...] = (
         lambda v: {e.source: e.value} if (e := v.profile.speedup) else None, ("source",)),
     Row("gauge", "amp_vcpu_speedup_error_ratio", "Standard error of the estimated speedup.",
         lambda v: {e.source: e.se} if (e := v.profile.speedup) else None, ("source",)),
-    Row("gauge", "amp_vcpu_coefficient_ratio",
-        "The vCPU's own coefficient, if that converts its booking.",
-        lambda v: {h.core_type: h.coefficient} if (h := v.entitlement.home).coefficient else None,
-        ("core_type",)),
-)
-IO: tuple[Row[IoReport], ...] = (
-    Row("counter", "amp_io_moves_total", "Moves of instances' I/O threads by destination.",
-        lambda r: {"slow": 0, "home": 0, **r.moves}, ("to",)),
-    Row("counter", "amp_io_move_failures_total", "Moves of I/O threads that failed.",
-        lambda r: {"read_only": 0, "refused": 0, **r.failures}, ("reason",)),
-    Row("counter", "amp_io_drift_total", "Affinities of I/O threads changed by something else.",
-        lambda r: r.drift),
 )
 IO_INSTANCES: tuple[Row[IoDomain], ...] = (
     Row("gauge", "amp_instance_combined_usage_ratio",
         "CPU utilization of the I/O threads plus network utilization (kumar2009).",
         lambda d: d.use.combined_ratio if d.use else None),
-    Row("gauge", "amp_instance_io_cpu_cores", "CPU time of the I/O threads over wall time.",
-        lambda d: d.use.cpu_cores if d.use else None),
-    Row("gauge", "amp_instance_io_insensitive", "Whether I/O work is insensitive to core speed.",
-        lambda d: d.case.insensitive),
-    Row("gauge", "amp_instance_io_slow", "Whether the I/O threads are kept off fast cores.",
-        lambda d: d.slow),
     Row("gauge", "amp_instance_io_kept_estimate_ratio",
         "Lower bound of the share of throughput that remains on slow cores.",
         lambda d: d.least_kept_ratio),
@@ -274,6 +257,12 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
 # fmt: on
 
 
+def rows() -> tuple[Row[Any], ...]:
+    """Every row of the table."""
+    every = (AGENT, CYCLE, HOST, ALL, SUMS, INSTANCES, SUMMED, VCPUS, IO_INSTANCES)
+    return tuple(row for section in every for row in section)
+
+
 class HostSeries:
     """The series of this host up to a level of ``DETAILS``; remembers what instances counted."""
 
@@ -281,7 +270,11 @@ class HostSeries:
         self._detail, self._totals = detail, VcpuTotals()
 
     def families(
-        self, agent: AgentStatus, cycle: Cycle | None, io: IoReport | None, admits: HostInfo | None
+        self,
+        agent: AgentStatus,
+        cycle: Cycle | None,
+        io: Sequence[IoDomain] | None,
+        admits: HostInfo | None,
     ) -> Iterator[Metric]:
         """Every metric; before the first cycle those of the agent itself.
 
@@ -294,25 +287,20 @@ class HostSeries:
         self._totals = snap.totals
         yield from (row.family((), [((), cycle)]) for row in CYCLE)
         yield from (row.family((), [((), snap)]) for row in HOST)
+        if self._detail == "host":
+            return
+        yield from (row.family((), [((), snap)]) for row in (*ALL, *SUMS))
+        yield from (row.family(INSTANCE, snap.instances) for row in INSTANCES)
+        if self._detail == "instance":
+            return
+        yield from (row.family((), [((), snap)]) for row in SUMMED)
+        yield from (row.family(VCPU, snap.vcpus) for row in VCPUS)
+        # I/O work is sampled less often than cycles run: instances that are gone are left out.
+        present = {d.domain.resource for _, d in snap.instances}
+        domains = [
+            ((d.reading.name, d.reading.resource, d.reading.project), d)
+            for d in io or ()
+            if d.reading.resource in present and not d.reading.failure
+        ]
         if io is not None:
-            yield from (row.family((), [((), io)]) for row in IO)
-        if self._detail != "host":
-            yield from (row.family((), [((), snap)]) for row in (*ALL, *SUMS))
-            yield from (row.family(INSTANCE, snap.instances) for row in INSTANCES)
-        if self._detail == "vcpu":
-            yield from _of_vcpus(snap, io)
-
-
-def _of_vcpus(snap: Snapshot, io: IoReport | None) -> Iterator[Metric]:
-    """I/O work is sampled less often than cycles run: instances that are gone are left out."""
-    yield from (row.family((), [((), snap)]) for row in SUMMED)
-    yield from (row.family(VCPU, snap.vcpus) for row in VCPUS)
-    if io is None:
-        return
-    present = {d.domain.resource for _, d in snap.instances}
-    domains = [
-        ((d.reading.name, d.reading.resource, d.reading.project), d)
-        for d in io.domains
-        if d.reading.resource in present and not d.reading.failure
-    ]
-    yield from (row.family(INSTANCE, domains) for row in IO_INSTANCES)
+            yield from (row.family(INSTANCE, domains) for row in IO_INSTANCES)

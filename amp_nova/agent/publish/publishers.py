@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.io_work import IoReport
+from amp_nova.agent.io_work import IoDomain
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import (
     CalibrationStatus,
@@ -100,7 +100,7 @@ class Publishers:
         self._web.run(server, beat)
 
     def publish(
-        self, cycle: Cycle, counting: Mapping[tuple[str, str], int], io: IoReport | None
+        self, cycle: Cycle, counting: Mapping[tuple[str, str], int], io: tuple[IoDomain, ...] | None
     ) -> None:
         """Pass on a cycle, and the last report on I/O work.
 

@@ -99,7 +99,7 @@ class Work:
 
     def samples(self, gone=()):
         """Samples of I/O metrics by name and labels; ``gone`` instances ended since."""
-        here = {d.reading.resource for d in self.work.report.domains} - set(gone)
+        here = {d.reading.resource for d in self.work.report} - set(gone)
         exporter = Exporter(CollectorRegistry(), detail="vcpu")
         exporter.update(reports.cycle(*(reports.instance(resource=r) for r in here)))
         exporter.io = self.work.report
@@ -137,7 +137,7 @@ def test_report_classifies_and_moves_nothing():
     assert work.run(5) == []
 
     assert (work.host.moved, work.on()) == ([], HOME)
-    assert work.samples()[("amp_instance_io_insensitive", "name-a")] == 1
+    assert "its I/O work is insensitive" in because(work.work.report, "a")[0]
 
 
 def test_off_and_a_single_core_type_cost_nothing():
@@ -160,7 +160,7 @@ def test_paused_instance_is_not_moved(work):
 
 
 def test_foreign_changes_are_repaired_a_few_times(work):
-    """Within a minute; then the domain is left alone for five. All are counted."""
+    """Within a minute; then the domain is left alone for five."""
     work.run(4)
     for _ in range(12):
         work.host.pcpus["a"] = {TID: frozenset({3})}
@@ -168,7 +168,6 @@ def test_foreign_changes_are_repaired_a_few_times(work):
 
     assert len(work.host.moved) == 1 + 3
     assert work.on() == {3}
-    assert work.samples()[("amp_io_drift_total",)] == 1 + 3
     assert any("Something else" in line for line in because(work.work.report, "a"))
 
 
@@ -218,11 +217,10 @@ def test_another_mode_moves_everything_home_once(tmp_path, mode):
     assert work.on() == SLOW
 
 
-def test_failed_move_is_counted_and_explained(work):
+def test_failed_move_is_explained(work):
     """It is retried in the next interval."""
     work.host.failure = Failure("read_only", "an I/O thread cannot be moved: no")
     work.run(5)
-    assert work.samples()[("amp_io_move_failures_total", "read_only")] > 0
     assert "An I/O thread cannot be moved: no." in because(work.work.report, "a")
     work.host.failure = None
     work.run()
@@ -249,11 +247,9 @@ def test_metrics_and_explain_show_usage_effect_and_estimate(work):
     work.run(8)
     found = work.samples()
     assert found[("amp_instance_combined_usage_ratio", "name-a")] == pytest.approx(1.29)
-    assert found[("amp_instance_io_cpu_cores", "name-a")] == pytest.approx(0.79)
-    assert found[("amp_instance_io_slow", "name-a")] == 1
     assert found[("amp_instance_io_kept_estimate_ratio", "name-a")] == pytest.approx(1 / 1.79)
     assert found[("amp_instance_io_effect_ratio", "name-a")] == pytest.approx(1.0)
-    assert found[("amp_io_moves_total", "slow")] == 1
+    assert "kept off fast cores" in because(work.work.report, "a")[1]
     assert (
         "Its Combined Usage is 129% (above 100 %: insensitive)" in because(work.work.report, "a")[0]
     )

@@ -287,13 +287,10 @@ def test_scraping_during_updates_is_safe(full):
 
 
 def test_estimates_are_exported():
-    """Score, speedup with source and error, own coefficient, and drift by core type."""
-    profile = VcpuProfile(
-        1.6, 0.8, SpeedupEstimate(1.12, 0.03, "misses"), coefficients={"fast": 1.15}
-    )
+    """Score, speedup with source and error, and drift by core type."""
+    profile = VcpuProfile(1.6, 0.8, SpeedupEstimate(1.12, 0.03, "misses"))
     vcpu = booked()
-    home = replace(vcpu.entitlement.home, coefficient=1.15)
-    vcpu = replace(vcpu, profile=profile, entitlement=structs.replace(vcpu.entitlement, home=home))
+    vcpu = replace(vcpu, profile=profile)
     counted = [TypeProfile(Smoothed(rate), rate, Mean(rate), 1.0) for rate in (1e9, 1.94e9)]
     counters = {(INSTANCE["resource"], 0): CounterProfile(tuple(counted), 1, 1.0)}
     scrape = Scrape(reports.cycle(instance(vcpu), counters=counters))
@@ -301,7 +298,6 @@ def test_estimates_are_exported():
     assert scrape.value("amp_vcpu_efficiency_ratio", **VCPU) == 0.8
     assert scrape.value("amp_vcpu_speedup_ratio", source="misses", **VCPU) == 1.12
     assert scrape.value("amp_vcpu_speedup_error_ratio", source="misses", **VCPU) == 0.03
-    assert scrape.value("amp_vcpu_coefficient_ratio", core_type="fast", **VCPU) == 1.15
     assert scrape.value("amp_coefficient_drift_ratio", core_type="fast") == pytest.approx(0.97)
 
 
