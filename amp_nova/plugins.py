@@ -49,23 +49,6 @@ def policies() -> tuple[str, ...]:
     return tuple(sorted(entry_point.name for entry_point in none.list_entry_points()))
 
 
-def read_policy(text: str, /, **params: object) -> Policy:
-    """Load the policy that a text such as ``amp-r-fair:fair_ratio=0.35`` names.
-
-    ``params`` override the parameters in the text. Raises what ``load_policy`` raises.
-    """
-    name, *pairs = text.split(":")
-    own: dict[str, object] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key or key in own:
-            raise ConfigInvalid(
-                f"policy '{text}' is not allowed: write NAME or NAME:KEY=VALUE, each key once"
-            )
-        own[key] = value
-    return load_policy(name, **{**own, **params})
-
-
 def load_policy(name: str, /, **params: object) -> Policy:
     """Load the policy with that name; ``params`` set its dataclass fields, as values or as text.
 

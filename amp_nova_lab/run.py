@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from amp_nova.agent.loop import Loop, LoopSettings
-from amp_nova.plugins import read_policy
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
 from amp_nova_lab import report
@@ -15,6 +16,23 @@ from amp_nova_lab.report import WINDOW_S, Result, Windows
 from amp_nova_lab.scenarios.scenario import Scenario
 
 TOGETHER_S = 1e-9
+
+
+def read_policy(text: str, /, **params: object) -> Policy:
+    """Load the policy that a text such as ``amp-r-fair:fair_ratio=0.35`` names.
+
+    ``params`` override the parameters in the text. Raises what ``load_policy`` raises.
+    """
+    name, *pairs = text.split(":")
+    own: dict[str, object] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or key in own:
+            raise ConfigInvalid(
+                f"policy '{text}' is not allowed: write NAME or NAME:KEY=VALUE, each key once"
+            )
+        own[key] = value
+    return load_policy(name, **{**own, **params})
 
 
 def moments(

@@ -34,6 +34,8 @@ _HEADER_BYTES = _SLOT_BYTES = 64
 _TIMES = struct.Struct("=QQQ")
 BYTES_MAX = 1 << 20
 """Larger than the file of any guest: a vCPU takes 64 bytes."""
+CPU_TIME = perf.Event("nothing", 1, 9)
+"""PERF_COUNT_SW_DUMMY: its time enabled is the thread's CPU time since it was opened."""
 _OPTIONS = ("-plugin", "--plugin")
 _COMMA = re.compile(r"(?<!,),(?!,)")
 
@@ -109,7 +111,7 @@ class TcgCounter:
         self._offset = _HEADER_BYTES + _SLOT_BYTES * index
         self._last = 0
         try:
-            self._clock = perf.open_event(perf.DUMMY, tid)
+            self._clock = perf.open_event(CPU_TIME, tid)
         except OSError as exc:
             if exc.errno != errno.ESRCH:  # a thread that has ended is noticed anyway
                 lags = "small bookings are less exact, as schedstat lags by up to a timer tick"

@@ -9,7 +9,6 @@ from logging import Logger
 from pathlib import Path
 
 from amp_nova import conf as conf_
-from amp_nova import plugins
 from amp_nova.agent import settings
 from amp_nova.agent.loop import LoopSettings
 from amp_nova.cmd.arguments import nearest
@@ -32,7 +31,7 @@ def policies(texts: Sequence[str]) -> dict[str, Policy]:
     """The policies by ``NAME[:KEY=VALUE...]``; ``ConfigInvalid`` if one is given twice."""
     if len(set(texts)) < len(texts):
         raise ConfigInvalid(f"--policy {max(texts, key=texts.count)} is given twice: remove one")
-    return {text: plugins.read_policy(text) for text in texts}
+    return {text: simulation.read_policy(text) for text in texts}
 
 
 def load(path: Path) -> Scenario:

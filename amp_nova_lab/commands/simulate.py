@@ -109,7 +109,7 @@ keys of a scenario and defines every number of the result.
             raise ScenarioInvalid(f"--set slots='{in_slots}' is not allowed: give true or false")
         scenario = override(scenario, settings)
         name = scenario.policy if args.policy is None else args.policy
-        policy = plugins.read_policy(name, **settings)
+        policy = simulation.read_policy(name, **settings)
         inputs.warn(self.log, scenario)
         result = (slots if in_slots == "true" else simulation).run(scenario, policy)
         vms = [{"name": name, **asdict(vm)} for name, vm in result.vms.items()]

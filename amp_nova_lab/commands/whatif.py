@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from amp_nova import plugins
 from amp_nova.cmd.arguments import pairs
 from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.exceptions import ConfigInvalid
@@ -95,7 +94,7 @@ other changes.
         if not args.policies and not changes:
             raise ConfigInvalid("say what is to change: give --policy, --core-type or --book")
         inputs.warn(self.log, changed)
-        own = plugins.read_policy(as_it_is.policy)
+        own = simulation.read_policy(as_it_is.policy)
         policies = inputs.policies(args.policies) or {"": own}
         progress("the scenario as it is")
         as_is = simulation.run(as_it_is, own)

@@ -43,7 +43,7 @@ from amp_nova.policies.placing.core_shares import (
     ranked_instances,
     shared_capacity,
 )
-from amp_nova.policies.placing.score import efficiency, printed_efficiency
+from amp_nova_lab.policies.efficiency import efficiency, printed_efficiency
 
 SCORE = "2.1"
 

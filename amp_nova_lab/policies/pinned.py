@@ -25,7 +25,14 @@ When not to use it. When instances should share the fast cores; it exists for co
 from dataclasses import dataclass
 
 from amp_nova.policies.api import HostView, Places, VcpuView
-from amp_nova.policies.placing.places import has_time
+
+TIME_MIN_CORES = 0.05
+"""A pCPU to which bookings leave less than this is not used."""
+
+
+def has_time(view: HostView, pcpu: int) -> bool:
+    """Whether bookings leave a pCPU enough time to put a vCPU on it."""
+    return view.free_cores.get(pcpu, 0.0) >= TIME_MIN_CORES
 
 
 @dataclass(frozen=True, slots=True)

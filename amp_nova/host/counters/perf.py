@@ -16,7 +16,6 @@ from amp_nova.kernel import files
 from amp_nova.model import cpulist
 
 TYPE_HARDWARE = 0
-TYPE_SOFTWARE = 1
 
 # Bits of perf_event_attr.
 EXCLUDE_HYPERVISOR = 1 << 6
@@ -73,8 +72,6 @@ class Pmu:
 
 INSTRUCTIONS = Event("instructions", TYPE_HARDWARE, 1)
 CYCLES = Event("cycles", TYPE_HARDWARE, 0)
-DUMMY = Event("nothing", TYPE_SOFTWARE, 9)
-"""PERF_COUNT_SW_DUMMY: its time enabled is the thread's CPU time since it was opened."""
 
 
 def open_event(

@@ -21,8 +21,6 @@ from amp_nova.policies.api import HostView, VcpuView
 _SHARE_MIN_RATIO = 0.6
 """An empty faster pCPU comes before a slower one whose next place gets more time, if the place on
 the faster pCPU gets at least this part of it."""
-TIME_MIN_CORES = 0.05
-"""A pCPU to which bookings leave less than this is not used."""
 _NOISE = 1e-9
 
 
@@ -112,8 +110,3 @@ def usable_types(view: HostView, vcpus: Iterable[VcpuView]) -> dict[VcpuKey, fro
             types_of[vcpu.allowed] = types
         usable[vcpu.key] = types
     return usable
-
-
-def has_time(view: HostView, pcpu: int) -> bool:
-    """Whether bookings leave a pCPU enough time to put a vCPU on it."""
-    return view.free_cores.get(pcpu, 0.0) >= TIME_MIN_CORES

@@ -13,7 +13,6 @@ from msgspec import structs
 from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.exceptions import TopologyUnknown
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.plugins import read_policy
 from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova.profiling.speedup import SpeedupEstimate
 from amp_nova_lab import run as simulation
@@ -57,7 +56,9 @@ def recorder():
 def recorded(made, interval_s=0.5, policy=None):
     """A recording of a scenario under the agent's own loop, as on a host; in simulated time."""
     host = SimHost(made.topology, made.guests, made.seed)
-    loop = Loop(host, host, LoopSettings(), read_policy(policy or made.policy), lambda: 0.0)
+    loop = Loop(
+        host, host, LoopSettings(), simulation.read_policy(policy or made.policy), lambda: 0.0
+    )
     taken = recorder()
     for step in range(round(made.duration_s / interval_s) + 1):
         if step:
@@ -84,7 +85,9 @@ def replayed(tmp_path, text):
 def mixed(tmp_path_factory):
     """What is recorded of ``MIXED`` under a policy, and what its guests do."""
     made = loaded(tmp_path_factory.mktemp("mixed"), MIXED)
-    return cache(lambda p: (recorded(made, policy=p), simulation.run(made, read_policy(p))))
+    return cache(
+        lambda p: (recorded(made, policy=p), simulation.run(made, simulation.read_policy(p)))
+    )
 
 
 def test_a_replay_is_what_was_recorded(tmp_path, mixed):
@@ -126,7 +129,7 @@ def test_another_policy_is_predicted_within_a_tenth(tmp_path, mixed, taken, othe
     """From a recording alone; the truth is what the recorded guests do under that policy."""
     text = file.text(mixed(taken)[0], replace(AROUND, policy=taken))
 
-    predicted = simulation.run(replayed(tmp_path, text), read_policy(other))
+    predicted = simulation.run(replayed(tmp_path, text), simulation.read_policy(other))
 
     for name, true in mixed(other)[1].vms.items():
         found = predicted.vms[name]
