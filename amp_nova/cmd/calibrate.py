@@ -149,15 +149,10 @@ def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Tas
         for t in topology.core_types
         if t.coefficient_source == CONFIGURED
     )
-    others = _others(output) if args.merge and os.path.exists(output) else ()
+    others = file.read(output) if args.merge and os.path.exists(output) else ()
+    own = provenance.own(others)
+    others = tuple(c for c in others if c is not own)
     return Task(topology, _idlest(topology), reference, host, named, others, warnings)
-
-
-def _others(output: str) -> tuple[Calibration, ...]:
-    """The calibrations of other CPU models in a file."""
-    calibrations = file.read(output)
-    own = provenance.own(calibrations)
-    return tuple(c for c in calibrations if c is not own)
 
 
 def _foreign(
@@ -181,7 +176,8 @@ def _foreign(
         )
     core = next(t for t in baseline.core_types if t.name == baseline.reference)
     # Different cores of two hosts may have the same name.
-    return Reference(_distinct(core.name, types, origin.host), elsewhere=core), origin.host
+    name = f"{core.name}@{origin.host}" if core.name in types else core.name
+    return Reference(name, elsewhere=core), origin.host
 
 
 def _absolute(path: str, named: str | None) -> Calibration:
@@ -201,10 +197,6 @@ def _absolute(path: str, named: str | None) -> Calibration:
             f"{path} has several reference cores, {hosts}; name one in [topology] reference"
         )
     return candidates[0]
-
-
-def _distinct(name: str, types: Sequence[str], host: str) -> str:
-    return f"{name}@{host}" if name in types else name
 
 
 def _idlest(topology: Topology) -> dict[str, int]:

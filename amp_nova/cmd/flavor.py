@@ -65,7 +65,9 @@ extra specs:
         columns = [*COLUMNS, *(["Coefficient"] if with_coefficients else [])]
         rows = [_row(row)[: len(columns)] for row in vcpu_rows]
         document = _document((), vcpu_rows, properties)
-        return Answer(columns, rows, document, below=_below(properties))
+        claims = ["", "To claim it in Placement, add to the flavor:"] if properties else []
+        claims += [f"  --property {key}={value}" for key, value in properties.items()]
+        return Answer(columns, rows, document, below=claims)
 
 
 def _booking(args: argparse.Namespace) -> tuple[Booking | None, tuple[str, ...]]:
@@ -134,13 +136,6 @@ def _row(vcpu: dict[str, Any]) -> tuple[object, ...]:
         None if delay_s is None else round(1e3 * delay_s),
         vcpu.get("coefficient"),
     )
-
-
-def _below(properties: dict[str, str]) -> list[str]:
-    """The lines below the table."""
-    claim = ["", "To claim it in Placement, add to the flavor:"] if properties else []
-    claim += [f"  --property {key}={value}" for key, value in properties.items()]
-    return claim
 
 
 class Probe(Command):

@@ -54,7 +54,11 @@ examples:
 
     def answer(self, args: argparse.Namespace) -> Answer:
         """The topology."""
-        conf = _configuration(args.root, args.config_file)
+        # With --root, only the configuration that is named counts.
+        conf = options.load(files=args.config_file or ([] if args.root else None))
+        if args.root:
+            conf.set_override("root", args.root, "topology")
+            conf.set_default("calibration_file", "", "topology")  # the default is this host's
         topology = load_topology(conf)
         if not args.root:
             topology = dataclasses.replace(topology, warnings=(*topology.warnings, *_drifts(conf)))
@@ -122,15 +126,6 @@ def _notes(topology: Topology) -> Sequence[str]:
     notes += [f"offline pCPUs: {cpulist.show(topology.offline)}"] if topology.offline else []
     warnings = [f"warning: {w}" for w in topology.warnings]
     return [*notes, *([""] if warnings else []), *warnings]
-
-
-def _configuration(root: str | None, files: list[str] | None) -> cfg.ConfigOpts:
-    """This host's configuration, or with ``--root`` only that of ``--config-file``."""
-    conf = options.load(files=[] if root and files is None else files)
-    if root:
-        conf.set_override("root", root, "topology")
-        conf.set_default("calibration_file", "", "topology")  # the default is this host's
-    return conf
 
 
 def calibration_table(calibration: Calibration, end: str) -> Answer:

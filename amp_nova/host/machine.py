@@ -35,19 +35,14 @@ def load_topology(conf: cfg.ConfigOpts) -> Topology:
     topology = classify(read_facts(options.root), lines, options.reference)
     topology = siblings.declare(topology, lines)
     if options.calibration_file and os.path.exists(options.calibration_file):
-        _check_trusted(options.calibration_file)
+        try:  # it decides what guests receive
+            check_trusted(options.calibration_file)
+        except (OSError, ValueError) as exc:
+            raise CalibrationInvalid(f"the calibration is not used: {exc}") from exc
         topology = provenance.apply(topology, options.calibration_file, options.root)
     topology = siblings.with_factors(topology, lines)
     _check_reference(topology)
     return topology
-
-
-def _check_trusted(path: str) -> None:
-    """Refuse a calibration that others could have written: it decides what guests receive."""
-    try:
-        check_trusted(path)
-    except (OSError, ValueError) as exc:
-        raise CalibrationInvalid(f"the calibration is not used: {exc}") from exc
 
 
 def _check_reference(topology: Topology) -> None:

@@ -201,7 +201,7 @@ class Writer:
             for step in () if dry_run else steps:
                 if (failure := self._take((resource, vcpu.index), (step,))) is not None:
                     left.append(failure.message)
-        if _ours(reading):
+        if reading.cpu_weight in cpu_weight.ours(reading.domain.vcpus):
             changes.append(f"{name}: CPU weight {cpu_weight.DEFAULT}")
             failure = None if dry_run else self._set_weight(resource, cpu_weight.DEFAULT)
             left += [failure.message] if failure else []
@@ -322,8 +322,3 @@ def _undo(vcpu: VcpuReading, limited_elsewhere: bool) -> tuple[Step, ...]:
     if vcpu.bandwidth is not None and not limited_elsewhere:
         steps.append(Step(bandwidth=None))
     return tuple(steps)
-
-
-def _ours(reading: DomainReading) -> bool:
-    """Whether a domain has a CPU weight that amp-nova sets."""
-    return reading.cpu_weight in cpu_weight.ours(reading.domain.vcpus)

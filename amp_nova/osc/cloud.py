@@ -109,8 +109,12 @@ class Cloud:
         filters = {"all_tenants": "1"} if all_projects or project else {}
         if project is not None:
             filters["project_id"] = project
-        servers = self._pages("/servers/detail", filters, "servers")
-        return sorted((_server(s) for s in servers), key=lambda s: (s.name, s.id))
+        node = "OS-EXT-SRV-ATTR:hypervisor_hostname"
+        servers = (
+            Server(s["id"], s["name"], s["status"], s.get(node) or "", _flavor(s["flavor"]))
+            for s in self._pages("/servers/detail", filters, "servers")
+        )
+        return sorted(servers, key=lambda s: (s.name, s.id))
 
     def project(self, name: str, domain: str | None = None) -> str:
         """The id of the project of this name or id, in a domain of this name or id."""
@@ -239,11 +243,6 @@ def _flavor(data: Mapping[str, Any]) -> Flavor:
         int(data["disk"]) + int(ephemeral),
         data.get("extra_specs", {}),
     )
-
-
-def _server(data: Mapping[str, Any]) -> Server:
-    node = data.get("OS-EXT-SRV-ATTR:hypervisor_hostname") or ""
-    return Server(data["id"], data["name"], data["status"], node, _flavor(data["flavor"]))
 
 
 def by_label(prometheus: InstantQueries | None, label: str, expression: str) -> dict[str, float]:

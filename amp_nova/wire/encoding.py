@@ -236,9 +236,11 @@ def _report(host: _Host) -> HostReport:
         raise ValueError("an instance occurs twice")
     if any(len({v.index for v in i.vcpus}) != len(i.vcpus) for i in instances):
         raise ValueError("a vCPU occurs twice")
+    if (topology := _topologies.get(host.topology)) is None:
+        topology = _topologies[host.topology] = _new_topology(host.topology)
     return HostReport(
         host.origin,
-        _topology_in(host.topology),
+        topology,
         pcpus_of(host.bookable),
         host.reserve_ratio,
         instances,
@@ -248,12 +250,6 @@ def _report(host: _Host) -> HostReport:
 
 _topologies: WeakValueDictionary[_Topology, Topology] = WeakValueDictionary()
 """All hosts of one model share theirs, as long as one of them has a report."""
-
-
-def _topology_in(read: _Topology) -> Topology:
-    if (topology := _topologies.get(read)) is None:
-        topology = _topologies[read] = _new_topology(read)
-    return topology
 
 
 def _new_topology(read: _Topology) -> Topology:

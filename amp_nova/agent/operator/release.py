@@ -5,6 +5,7 @@ The agent recorded that before its first change, so neither the agent nor libvir
 instance whose record is lost gets what its libvirt definition says.
 """
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,7 +89,9 @@ def release(
             changes += made
             left += failed
             if not (dry_run or failed) and uuid in host.recorded:  # else it was not used
-                _forget(state_path, uuid)
+                # An agent that is running keeps its records up to date itself.
+                with contextlib.suppress(AmpError), locks.locked(state_path, locks.AGENT):
+                    record.forget(state_path / record.FOLDER, uuid)
     return ReleaseResult(tuple(names), tuple(changes), tuple(left))
 
 
@@ -149,16 +152,15 @@ def _chosen(instances: list[str] | None, host: _ReleaseHost) -> list[str]:
             return list(dict.fromkeys(resolve(i, host.names()) for i in instances))
         except AmpError as exc:
             raise AmpError(f"{exc} ({host.absent})" if host.absent else str(exc)) from exc
-    changed = (u for u, r in host.here.items() if _weighted(r) or u in host.moved or _changed(r))
+    changed = (
+        uuid
+        for uuid, r in host.here.items()
+        if r.cpu_weight in cpu_weight.ours(r.domain.vcpus) or uuid in host.moved or _changed(r)
+    )
     chosen = list(dict.fromkeys((*host.recorded, *changed)))
     if host.absent and not chosen:
         raise AmpError(f"nothing is recorded here, and {host.absent}")
     return chosen
-
-
-def _weighted(reading: DomainReading) -> bool:
-    """Whether an instance has a CPU weight that amp-nova sets."""
-    return reading.cpu_weight in cpu_weight.ours(reading.domain.vcpus)
 
 
 def _changed(reading: DomainReading) -> bool:
@@ -205,12 +207,3 @@ def _exclude(state_path: Path, uuid: str, host: _ReleaseHost) -> Collection[str]
         except AmpError as exc:
             return [f"{host.names()[uuid][0]}: a running agent will manage it again: {exc}"]
     return []
-
-
-def _forget(state_path: Path, uuid: str) -> None:
-    """Remove a record, unless an agent is running: it keeps its records up to date itself."""
-    try:
-        with locks.locked(state_path, locks.AGENT):
-            record.forget(state_path / record.FOLDER, uuid)
-    except AmpError:
-        return

@@ -33,6 +33,7 @@ def _instance(record: DomainRecord) -> dict[str, Any]:
 
 def _vcpu(vcpu: VcpuRecord) -> dict[str, Any]:
     booked, account, limit = vcpu.entitlement.booking, vcpu.account, vcpu.reading.bandwidth
+    gain = vcpu.profile.speedup
     return {
         "index": vcpu.reading.index,
         "kind": booked.kind,
@@ -45,17 +46,10 @@ def _vcpu(vcpu: VcpuRecord) -> dict[str, Any]:
         "core_type": vcpu.entitlement.core_type,
         "pcpus": sorted(vcpu.reading.pcpus),
         "shortfall_refcore_s": dict(zip(CAUSES, account.shortfall_ref_s, strict=True)),
-        "speedup": _speedup(vcpu),
+        # On the fastest core type over the slowest.
+        "speedup": {"ratio": gain.value, "error": gain.se, "source": gain.source} if gain else None,
         "note": vcpu.failure or vcpu.entitlement.note,
     }
-
-
-def _speedup(vcpu: VcpuRecord) -> dict[str, Any] | None:
-    """The vCPU's own speedup on the fastest core type over the slowest; ``None`` if unknown."""
-    speedup = vcpu.profile.speedup
-    if speedup is None:
-        return None
-    return {"ratio": speedup.value, "error": speedup.se, "source": speedup.source}
 
 
 def explain(cycle: Cycle, resource: str) -> dict[str, Any]:

@@ -123,45 +123,34 @@ class Inventory:
         Raises:
             PlacementUnavailable: Placement refused a request, or does not know the host yet.
         """
-        root = self._root()
-        self._declare(f"/resource_classes/{PLACEMENT_CLASS}")
-        for trait in sorted({t for p in offered for t in p.traits}):
-            self._declare(f"/traits/{trait}")
-        current = self._children(root)
-        for provider in offered:
-            uuid = current.pop(provider.name, None)
-            if uuid is None:
-                uuid = self._create(provider, root)
-            self._retry(partial(self._put_inventory, uuid, provider))
-            self._retry(partial(self._put_traits, uuid, provider.traits))
-        for name, uuid in current.items():
-            self._retry(partial(self._retire, uuid, name))
-
-    def _root(self) -> str:
-        url = f"/resource_providers?name={self._node}"
-        roots = self._request("get", url)["resource_providers"]
+        roots = self._request("get", f"/resource_providers?name={self._node}")["resource_providers"]
         if not roots:
             raise PlacementUnavailable(
                 f"there is no provider '{self._node}' yet, which nova-compute creates; if it has "
                 "another name, set [nova] hypervisor_hostname"
             )
-        return str(roots[0]["uuid"])
+        root = str(roots[0]["uuid"])
+        self._declare(f"/resource_classes/{PLACEMENT_CLASS}")
+        for trait in sorted({t for p in offered for t in p.traits}):
+            self._declare(f"/traits/{trait}")
+        in_tree = self._request("get", f"/resource_providers?in_tree={root}")["resource_providers"]
+        prefix = provider_name(self._node, "")  # of the agent's own
+        current = {p["name"]: p["uuid"] for p in in_tree if p["name"].startswith(prefix)}
+        for provider in offered:
+            uuid = current.pop(provider.name, None)
+            if uuid is None:
+                uuid = provider.uuid
+                body = {"uuid": uuid, "name": provider.name, "parent_provider_uuid": root}
+                self._request("post", "/resource_providers", body)
+            self._retry(partial(self._put_inventory, uuid, provider))
+            self._retry(partial(self._put_traits, uuid, provider.traits))
+        for name, uuid in current.items():
+            self._retry(partial(self._retire, uuid, name))
 
     def _declare(self, url: str) -> None:
         if url not in self._declared:
             self._request("put", url)
             self._declared.add(url)
-
-    def _children(self, root: str) -> dict[str, str]:
-        """UUIDs of the agent's providers below the host's provider, by name."""
-        in_tree = self._request("get", f"/resource_providers?in_tree={root}")["resource_providers"]
-        prefix = provider_name(self._node, "")
-        return {p["name"]: p["uuid"] for p in in_tree if p["name"].startswith(prefix)}
-
-    def _create(self, provider: Provider, root: str) -> str:
-        body = {"uuid": provider.uuid, "name": provider.name, "parent_provider_uuid": root}
-        self._request("post", "/resource_providers", body)
-        return provider.uuid
 
     def _put_inventory(self, uuid: str, provider: Provider) -> bool:
         url = f"/resource_providers/{uuid}/inventories"

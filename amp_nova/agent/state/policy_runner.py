@@ -3,7 +3,7 @@
 
 import logging
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -103,7 +103,7 @@ def decide(
     due = last.time_ns is None or not 0 <= passed_ns < _EARLY_RATIO * interval_ns
     if isinstance(state.policy, NonePolicy) or not (due or last.early):
         return state
-    movable = _movable(entitlements)
+    movable = {key: e.allowed for key, e in entitlements.items() if placeable(e)}
     if not movable:
         return state
     readings = {(d.domain.resource, v.index): v for d in observation.domains for v in d.vcpus}
@@ -121,10 +121,6 @@ def decide(
     views = {key: history(key, observation.topology) for key in readings}
     now = _Now(observation.time_ns, observation.topology, readings, views)
     return _ask(state, settings, now, entitlements)
-
-
-def _movable(entitlements: Entitlements) -> Places:
-    return {key: e.allowed for key, e in entitlements.items() if placeable(e)}
 
 
 def _ask(
@@ -157,7 +153,8 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
         decided = state.policy.decide(view)
         if not isinstance(decided, Decision):
             decided = Decision(decided)
-        places = {key: _ids(pcpus) for key, pcpus in decided.places.items()}
+        # IDs that are not integers raise TypeError.
+        places = {k: frozenset(map(operator.index, ids)) for k, ids in decided.places.items()}
         check(places, {v.key: v.allowed for v in view.vcpus}, view.topology)
     except Exception as exc:  # noqa: BLE001 - third-party code may raise anything
         return _fault(state, exc)
@@ -291,8 +288,3 @@ def _since(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ..
     if len(before) != len(now):
         return now
     return tuple([max(0.0, b - a) for a, b in zip(before, now, strict=True)])
-
-
-def _ids(pcpus: Iterable[int]) -> frozenset[int]:
-    """pCPU IDs as the actuator takes them; raises ``TypeError`` if they are not integers."""
-    return frozenset(map(operator.index, pcpus))

@@ -91,7 +91,9 @@ def apply(
         return _warned(topology, f"the calibration {path} is not used: {foreign}; {AGAIN}")
     if mismatch := _mismatch(calibration, topology):
         return _warned(topology, f"the calibration {path} is not used: {mismatch}; {AGAIN}")
-    doubts = _changes(calibration, state) + _age(calibration, now or datetime.now(UTC))
+    doubts = _changes(calibration, state)
+    days = ((now or datetime.now(UTC)) - file.date(calibration.provenance)).days
+    doubts += [f"it is {days} days old"] if days > STALE_AFTER_DAYS else []
     warnings = [f"the calibration {path} is used, but {doubt}; {AGAIN}" for doubt in doubts]
     if calibration.reference != topology.reference and calibration.reference_host is None:
         warnings.append(
@@ -167,8 +169,3 @@ def _changes(calibration: Calibration, state: dict[str, str | None]) -> list[str
 
 def _shown(value: str | None) -> str:
     return "unknown" if value is None else f"'{value}'"
-
-
-def _age(calibration: Calibration, now: datetime) -> list[str]:
-    days = (now - file.date(calibration.provenance)).days
-    return [f"it is {days} days old"] if days > STALE_AFTER_DAYS else []

@@ -205,7 +205,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         int(pin.get("vcpu") or -1): parse_cpuset(pin.get("cpuset") or "")
         for pin in root.iterfind("cputune/vcpupin")
     }
-    io, pins = _parse_io(root), ours.original(pins)
+    io, pins = _io(root), ours.original(pins)
     usable, emulated = parse_cpuset(cpuset) if cpuset else None, root.get("type") == "qemu"
     return DomainXml(domain, usable, pins, io, ours, emulated)
 
@@ -231,26 +231,20 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _parse_io(root: ET.Element) -> IoDefinition:
-    """Parse the I/O part of a domain's XML."""
+def _io(root: ET.Element) -> IoDefinition:
+    """The I/O part of a domain's XML."""
+    pin, interfaces = root.find("cputune/emulatorpin"), root.iterfind("devices/interface")
     try:
-        return _io(root)
+        return IoDefinition(
+            None if pin is None else parse_cpuset(pin.get("cpuset") or ""),
+            {
+                int(e.get("iothread") or -1): parse_cpuset(e.get("cpuset") or "")
+                for e in root.iterfind("cputune/iothreadpin")
+            },
+            tuple(_interface(e) for e in interfaces if e.get("type") not in OTHERS),
+        )
     except ValueError as exc:
         return IoDefinition(problem=sentence(f"its pins or interfaces cannot be read: {exc}"))
-
-
-def _io(root: ET.Element) -> IoDefinition:
-    pin = root.find("cputune/emulatorpin")
-    return IoDefinition(
-        None if pin is None else parse_cpuset(pin.get("cpuset") or ""),
-        {
-            int(e.get("iothread") or -1): parse_cpuset(e.get("cpuset") or "")
-            for e in root.iterfind("cputune/iothreadpin")
-        },
-        tuple(
-            _interface(e) for e in root.iterfind("devices/interface") if e.get("type") not in OTHERS
-        ),
-    )
 
 
 def _interface(element: ET.Element) -> InterfaceXml:

@@ -15,7 +15,7 @@ DECLARED = (
 )
 SMT_UNKNOWN = (
     "it is not known what a busy sibling costs on p-core, so a thread beside one counts as half a "
-    "core: run 'amp-nova calibrate' or set [topology] smt_busy_factor"
+    "core: run 'amp-nova calibrate' or add smt=FACTOR to [topology] core_type"
 )
 
 
