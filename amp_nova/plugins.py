@@ -66,6 +66,11 @@ def load_policy(name: str, /, **params: object) -> Policy:
     if isinstance(factory, BaseException):
         why = without_lab(factory) or factory
         raise PolicyNotFound(f"policy '{name}' cannot be loaded: {why}") from factory
+    return make_policy(factory, name, params)
+
+
+def make_policy(factory: Any, name: str, params: Mapping[str, object]) -> Policy:
+    """The policy that a dataclass makes; raises ``ConfigInvalid`` as ``load_policy`` does."""
     fields = dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ()
     types = {f.name: f.type for f in fields if f.init and f.name != "name"}
     values = {key: _value(name, key, value, types) for key, value in params.items()}

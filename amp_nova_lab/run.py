@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.plugins import load_policy
+from amp_nova.plugins import load_policy, make_policy
 from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
 from amp_nova_lab import report
 from amp_nova_lab.host import SimHost
+from amp_nova_lab.policies.as_printed import AS_PRINTED
 from amp_nova_lab.printed_controller import CONTROLLERS
 from amp_nova_lab.report import WINDOW_S, Result, Windows
 from amp_nova_lab.scenarios.scenario import Scenario
@@ -32,7 +33,10 @@ def read_policy(text: str, /, **params: object) -> Policy:
                 f"policy '{text}' is not allowed: write NAME or NAME:KEY=VALUE, each key once"
             )
         own[key] = value
-    return load_policy(name, **{**own, **params})
+    own |= params
+    if "printed" in own and name in AS_PRINTED:
+        return make_policy(AS_PRINTED[name], name, own)
+    return load_policy(name, **own)
 
 
 def moments(

@@ -20,8 +20,8 @@ of an instance claims less, by what the ones before it would gain. Oracle: the s
 same for all, ``f_i = (alone_i / S - 1) / (s_i - 1)`` clipped to 0 .. min(1, NB / n_i), and the sum
 of the ``n_i f_i`` is NB.
 
-Source. saez2015 section 3, with ``amp:weight`` as the weight. Deviations, what they gain, and how
-to do without:
+Source. saez2015 section 3, with ``amp:weight`` as the weight. Deviations, and what they gain; the
+simulator has them as printed, too (``amp_nova_lab/policies/as_printed``):
 
 * Eq. 3 gives every thread a virtual time of its own, which advances by ``1 / S`` a second on a
   small core and 1 on a big one, S being the ``alone`` of its program. With more threads than big
@@ -31,12 +31,10 @@ to do without:
   progress of the whole instance, so that those with many vCPUs change places as often.
 * A new instance starts at the virtual time at which vCPUs change places, not at the greatest one,
   which runs ahead without limit if an instance gains too little to be moved (note 4).
-  ``printed=3`` does as the paper says in this and in eq. 3 and 4.
 * A speedup counts once it has been measured on both core types, since no model is sure of it. Time
   before that is entered at the host's mean speedup (or else the hardware's) and corrected later.
-  ``printed=2.2`` trusts an estimate from one core type.
 * The unfairness factor aims at 0.95 of the unfairness that it allows, because vCPUs change places
-  only every few seconds, which adds some of its own. ``printed=3.1`` aims at all of it.
+  only every few seconds, which adds some of its own.
 
 With ``per_vcpu=true`` every vCPU is an instance of its own, compared with itself on a dedicated big
 core.
@@ -55,7 +53,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amp_nova.hardware.effective_speed import speed, speed_over
-from amp_nova.policies.api import Decision, HostView, at_least, sections
+from amp_nova.policies.api import Decision, HostView, at_least
 from amp_nova.policies.placing import deficit, virtual_time
 from amp_nova.policies.placing.deficit import Accounts
 from amp_nova.policies.placing.score import assumed_speedup, known_speedups
@@ -64,9 +62,6 @@ from amp_nova.policies.placing.whole_instances import InstanceView, Name, instan
 UNFAIRNESS_KEPT = 0.95
 """Part of the allowed unfairness to aim at: vCPUs change places only every few seconds, which adds
 some unfairness of its own."""
-TRUST, THREADS, FACTOR = "2.2", "3", "3.1"
-
-
 Estimated = tuple[Sequence[float], float]
 """CPU seconds by core type of an instance that is still to be tried, and the virtual time that was
 entered for them."""
@@ -91,40 +86,24 @@ class AcfsPolicy:
     """Time on a big core for which a vCPU is not replaced (T_swap; 0.85 in the paper)."""
     per_vcpu: bool = False
     """Slow down every vCPU equally, each compared with itself on a dedicated fast core."""
-    printed: str = ""
-    """Sections of saez2015 to follow as printed: 2.2, 3, 3.1."""
     name: str = "acfs"
 
     def __post_init__(self) -> None:
         at_least("unfairness_factor", self.unfairness_factor, 1.0)
         at_least("swap_s", self.swap_s, 0.0)
-        self._sections()
-
-    def _sections(self) -> frozenset[str]:
-        return sections(self.printed, (TRUST, THREADS, FACTOR))
 
     def decide(self, view: HostView) -> Decision:
         """The instances furthest behind get the big cores."""
         memory = view.memory if isinstance(view.memory, AcfsMemory) else AcfsMemory()
-        accounts, printed = deficit.update(view, memory.accounts), self._sections()
-        speedups = known_speedups(view, accounts, trusting=TRUST in printed)
-        threads = THREADS in printed
+        accounts = deficit.update(view, memory.accounts)
+        speedups = known_speedups(view, accounts)
         instances = instances_of(view, speedups, accounts, per_vcpu=self.per_vcpu)
-        types = view.topology.core_types
-        mean = assumed_speedup(types, speedups)
+        mean = assumed_speedup(view.topology.core_types, speedups)
         own = {name: mean if i.speedup is None else i.speedup for name, i in instances.items()}
-        if threads:
-            whole = {name: i.whole_speedup(types, own[name]) for name, i in instances.items()}
-            instances = instances_of(view, speedups, accounts, per_vcpu=True)
-            own = {n: whole[n if self.per_vcpu else n[0]] for n in instances}
-        rates = self._rates(view, instances, own)
-        steps, estimated = _steps(view, instances, rates, memory.estimated)
+        rates = self.rates(view, instances, own)
+        steps, estimated = steps_of(view, instances, rates, memory.estimated)
         sizes = {name: len(instance.active) for name, instance in instances.items()}
         virtual_s = virtual_time.advance(view, memory.virtual_s, steps, sizes)
-        if threads:
-            old_s = [at_s for name, at_s in virtual_s.items() if name in memory.virtual_s]
-            new = virtual_s.keys() - memory.virtual_s.keys()
-            virtual_s |= dict.fromkeys(new, max(old_s, default=0.0))
         claim_s, threshold_s = {}, {}
         for name, instance in instances.items():
             rate = rates[name]
@@ -132,12 +111,12 @@ class AcfsPolicy:
             gain_ratio = (rate[-1] - rate[0]) / instance.running
             for turn, vcpu in enumerate(instance.in_turn(accounts)):
                 claim_s[vcpu.key] = -virtual_s[name] - turn * gain_ratio * view.interval_s
-                threshold_s[vcpu.key] = self.swap_s * (1.0 - 1.0 / mean if threads else gain_ratio)
+                threshold_s[vcpu.key] = self.swap_s * gain_ratio
         places = deficit.by_claim(view, claim_s, threshold_s)
         places = take_turns(view, places, instances, accounts)
         return Decision(places, AcfsMemory(virtual_s, estimated, accounts), early=True)
 
-    def _rates(
+    def rates(
         self, view: HostView, instances: Mapping[Name, InstanceView], own: Mapping[Name, float]
     ) -> dict[Name, list[float]]:
         """Seconds of virtual time per second on each core type (eq. 3 and 5), by instance."""
@@ -145,17 +124,16 @@ class AcfsPolicy:
         whole = {name: i.whole_speedup(types, own[name]) for name, i in instances.items()}
         speedups = [whole[name] for name, i in instances.items() if i.speedup is not None]
         least, most = min(speedups, default=1.0), max(speedups, default=1.0)
-        kept = 1.0 if FACTOR in self._sections() else UNFAIRNESS_KEPT
         for name, instance in instances.items():
             height = (whole[name] - least) / (most - least) if most > least else 0.0
-            favour = kept * (self.unfairness_factor - 1.0) * height
+            favour = UNFAIRNESS_KEPT * (self.unfairness_factor - 1.0) * height
             alone = speed_over(types, instance.alone, own[name])
             weight = instance.vcpus[0].weight * (1.0 + favour)
             rates[name] = [speed(types, at, own[name]) / alone / weight for at in range(len(types))]
         return rates
 
 
-def _steps(
+def steps_of(
     view: HostView,
     instances: Mapping[Name, InstanceView],
     rates: Mapping[Name, Sequence[float]],

@@ -14,7 +14,7 @@ Source. saez2015 section 2.2 (HSP). Deviations, and what they gain:
 * A gain counts for the share of time that the vCPU usually wants to run, because a big core adds
   nothing while its vCPU sleeps; the paper's workloads never sleep.
 * A vCPU that never ran on a big core has an even share until it has been tried there, because no
-  model can be sure of its speedup. ``printed=2.2`` trusts an estimate from one core type.
+  model can be sure of its speedup. (As printed: ``amp_nova_lab/policies/as_printed``.)
 * A challenger must gain more by ``hysteresis_ratio``, which saves moves when estimates are noisy.
 * ``per_vcpu=true`` ranks vCPUs by their own SF, like the schedulers that preceded the paper.
 
@@ -24,9 +24,11 @@ When not to use it. When tenants compare their speeds: of all policies in saez20
 the most unfair.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView, VcpuView, at_least, sections
+from amp_nova.model.observation import VcpuKey
+from amp_nova.policies.api import Decision, HostView, VcpuView, at_least
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import (
     by_rank,
@@ -34,10 +36,9 @@ from amp_nova.policies.placing.core_shares import (
     ranked_vcpus,
     shared_capacity,
 )
+from amp_nova.policies.placing.deficit import Accounts
 from amp_nova.policies.placing.score import gains, known_speedups
 from amp_nova.policies.placing.whole_instances import instances_of
-
-TRUST = "2.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +49,21 @@ class HspPolicy:
     """By how much a challenger's gain must exceed that of a vCPU on a big core."""
     per_vcpu: bool = False
     """Rank every vCPU by its own speedup."""
-    printed: str = ""
-    """Sections of saez2015 to follow as printed: 2.2."""
     name: str = "hsp"
 
     def __post_init__(self) -> None:
         at_least("hysteresis_ratio", self.hysteresis_ratio, 0.0)
-        sections(self.printed, (TRUST,))
 
     def decide(self, view: HostView) -> Decision:
         """The instances that gain most get the big cores."""
-        shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
-        speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
+        accounts = deficit.update(view, view.memory)
+        return self.by_speedup(view, known_speedups(view, accounts), accounts)
+
+    def by_speedup(
+        self, view: HostView, speedups: Mapping[VcpuKey, float | None], accounts: Accounts
+    ) -> Decision:
+        """The decision if these are the speedups of vCPUs."""
+        shared = shared_capacity(view)
         gain = gains(speedups, accounts, self.hysteresis_ratio)
         if self.per_vcpu:
             shares = by_rank(shared, ranked_vcpus(shared, gain))

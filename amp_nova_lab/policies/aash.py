@@ -22,9 +22,10 @@ together. ``amp-fair`` shares by vCPU rather than by instance.
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView, sections
+from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import by_instance, evenly, shared_capacity
+from amp_nova_lab.policies.parameters import sections
 
 BY_VCPU = "5"
 

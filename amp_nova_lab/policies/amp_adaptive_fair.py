@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amp_nova.hardware.effective_speed import speed
-from amp_nova.policies.api import Decision, HostView, at_least, ratio
+from amp_nova.policies.api import Decision, HostView, at_least
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import (
     distribute,
@@ -37,6 +37,7 @@ from amp_nova.policies.placing.core_shares import (
     shared_capacity,
 )
 from amp_nova.policies.placing.score import gains, known_speedups
+from amp_nova_lab.policies.parameters import ratio
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ When not to use it. When you want to bound the slowdown itself; use ``amp-adapti
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import ratio
 from amp_nova_lab.policies.amp_vm import AmpVmPolicy
+from amp_nova_lab.policies.parameters import ratio
 
 
 @dataclass(frozen=True, slots=True)

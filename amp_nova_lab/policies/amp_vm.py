@@ -33,7 +33,7 @@ by measured speedup instead.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView, at_least, sections
+from amp_nova.policies.api import Decision, HostView, at_least
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import (
     Group,
@@ -44,6 +44,7 @@ from amp_nova.policies.placing.core_shares import (
     shared_capacity,
 )
 from amp_nova_lab.policies.efficiency import efficiency, printed_efficiency
+from amp_nova_lab.policies.parameters import sections
 
 SCORE = "2.1"
 

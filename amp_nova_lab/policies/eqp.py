@@ -28,11 +28,12 @@ from dataclasses import dataclass, field
 from amp_nova.hardware.effective_speed import gain, speed_over
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType
-from amp_nova.policies.api import Decision, HostView, VcpuView, sections
+from amp_nova.policies.api import Decision, HostView, VcpuView
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.deficit import Accounts
 from amp_nova.policies.placing.score import assumed_speedup, known_speedups
 from amp_nova.policies.placing.whole_instances import instances_of
+from amp_nova_lab.policies.parameters import sections
 
 SAMPLING = "2.3"
 SAMPLE_MAX_S = 60.0

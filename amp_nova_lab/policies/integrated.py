@@ -42,8 +42,9 @@ from dataclasses import dataclass
 
 from amp_nova.hardware.effective_speed import gain
 from amp_nova.model.observation import VcpuKey
-from amp_nova.policies.api import Decision, HostView, Places, VcpuView, at_least, ratio
+from amp_nova.policies.api import Decision, HostView, Places, VcpuView, at_least
 from amp_nova.policies.placing.core_shares import by_instance, shared_capacity
+from amp_nova_lab.policies.parameters import ratio
 from amp_nova_lab.policies.pinned import has_time
 
 _NOISE = 1e-9

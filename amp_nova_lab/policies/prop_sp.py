@@ -21,13 +21,13 @@ but "high unfairness in some cases".
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView, VcpuView, sections
+from amp_nova.policies.api import Decision, HostView, VcpuView
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import evenly, shared_capacity
 from amp_nova.policies.placing.score import known_speedups, mean_known
 from amp_nova.policies.placing.whole_instances import instances_of
-
-TRUST = "2.2"
+from amp_nova_lab.policies.as_printed import TRUST, trusted_speedups
+from amp_nova_lab.policies.parameters import sections
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PropSpPolicy:
     def decide(self, view: HostView) -> Decision:
         """The vCPUs furthest behind their share get the big cores."""
         shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
-        speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
+        speedups = (trusted_speedups if self.printed else known_speedups)(view, accounts)
         mean, types = mean_known(speedups.values(), 1.0), view.topology.core_types
         instances = instances_of(view, speedups, accounts, per_vcpu=self.per_vcpu)
         proportion = {}

@@ -39,18 +39,9 @@ def assumed_speedup(types: tuple[CoreType, ...], speedups: Mapping[VcpuKey, floa
     return max((1.0 + hardware) / 2.0, mean_known(speedups.values(), hardware))
 
 
-def known_speedups(
-    view: HostView, accounts: Accounts, *, trusting: bool = False
-) -> dict[VcpuKey, float | None]:
-    """``known_speedup`` of every vCPU; if ``trusting``, a model's estimate counts at once.
-
-    That is the paper's way: its model needs the counters of one core type only (saez2015, section
-    2.2).
-    """
-    return {
-        v.key: v.speedup if trusting and v.speedup is not None else known_speedup(view, accounts, v)
-        for v in view.vcpus
-    }
+def known_speedups(view: HostView, accounts: Accounts) -> dict[VcpuKey, float | None]:
+    """``known_speedup`` of every vCPU."""
+    return {v.key: known_speedup(view, accounts, v) for v in view.vcpus}
 
 
 def known_speedup(view: HostView, accounts: Accounts, vcpu: VcpuView) -> float | None:

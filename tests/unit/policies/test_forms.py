@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.plugins import load_policy
 from amp_nova.policies.acfs import AcfsMemory
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing.deficit import DeficitAccount
 from amp_nova.policies.placing.whole_instances import InstanceView, take_turns
-from amp_nova_lab.run import run
+from amp_nova_lab.run import read_policy, run
 from tests.unit.lab.builders import guest, scenario, topology
 
 FAST, SLOW = frozenset({0}), frozenset({1})
@@ -26,7 +25,7 @@ def vcpu(name, pcpus=EVERYWHERE, **known):
 def on_fast(policy, *vcpus, **params):
     """Names of the vCPUs that get the fast one of two pCPUs."""
     view = HostView(topology(), vcpus, dict.fromkeys(EVERYWHERE, 1.0))
-    places = load_policy(policy, **params).decide(view).places
+    places = read_policy(policy, **params).decide(view).places
     return [key[0] for key, pcpus in places.items() if pcpus == FAST]
 
 
@@ -46,7 +45,7 @@ def on_fast(policy, *vcpus, **params):
 def test_an_unknown_section_is_refused(policy, known):
     """The error names it and the sections that have a form of their own."""
     with pytest.raises(ConfigInvalid, match=f"printed=9 is not a section .* give {known},"):
-        load_policy(policy, printed="9")
+        read_policy(policy, printed="9")
 
 
 @pytest.mark.parametrize("policy", ["amp-vm", "amp-vcpu", "amp-r-fair"])
@@ -82,8 +81,8 @@ def test_saez2015_aims_at_the_whole_unfairness_factor():
     guests = [guest(f"vm{i}", speed=s) for i, s in enumerate((4.0, 3.0, 2.0, 1.5))]
     host = scenario(*guests, duration_s=300.0, fast=2, slow=2, coefficient=4.0)
 
-    ours = run(host, load_policy("acfs", unfairness_factor=1.3))
-    theirs = run(host, load_policy("acfs", unfairness_factor=1.3, printed="3.1"))
+    ours = run(host, read_policy("acfs", unfairness_factor=1.3))
+    theirs = run(host, read_policy("acfs", unfairness_factor=1.3, printed="3.1"))
 
     assert theirs.unfairness > ours.unfairness
     assert theirs.asp > ours.asp
@@ -94,7 +93,7 @@ def test_acfs_compares_threads_by_the_speedup_of_their_program():
     guests = [guest("high", 6, speed=2.4), guest("low", 6, speed=1.8)]
     host = scenario(*guests, duration_s=200.0, fast=2, slow=10, coefficient=3.0)
 
-    ours, theirs = (run(host, load_policy("acfs", printed=form)) for form in ("3.1", "3"))
+    ours, theirs = (run(host, read_policy("acfs", printed=form)) for form in ("3.1", "3"))
 
     assert ours.unfairness < 1.02
     assert theirs.unfairness == pytest.approx(1.26, abs=0.04)  # in the long run
@@ -111,7 +110,7 @@ def test_a_newcomer_starts_at_the_greatest_virtual_time_as_printed(printed, like
     memory = AcfsMemory({keys[n]: at_s for n, at_s in names.items() if at_s is not None})
     view = HostView(host, vcpus, dict.fromkeys(everywhere, 1.0), memory=memory)
 
-    virtual_s = load_policy("acfs", printed=printed).decide(view).memory.virtual_s
+    virtual_s = read_policy("acfs", printed=printed).decide(view).memory.virtual_s
 
     assert virtual_s[keys["new"]] == virtual_s[keys[like]]
 
@@ -121,8 +120,8 @@ def test_eqp_samples_every_thread_on_both_core_types():
     guests = [guest(f"vm{i}", speed=s) for i, s in enumerate((3.0, 2.8, 1.05, 1.02))]
     host = scenario(*guests, duration_s=600.0, slow=3, coefficient=3.0)
 
-    ours = run(host, load_policy("eqp"))
-    theirs = run(host, load_policy("eqp", printed="2.3"))
+    ours = run(host, read_policy("eqp"))
+    theirs = run(host, read_policy("eqp", printed="2.3"))
 
     assert max(ours.vms[name].fast_share for name in ("vm2", "vm3")) < 0.02
     assert min(theirs.vms[name].fast_share for name in ("vm2", "vm3")) > 0.035
@@ -154,8 +153,8 @@ def test_aash_shares_by_vcpu_as_printed():
     """Three vCPUs on one fast core: a third each, or half for the instance that has one."""
     host = scenario(guest("one"), guest("two", 2), duration_s=300.0, slow=2)
 
-    ours = run(host, load_policy("aash")).vms
-    theirs = run(host, load_policy("aash", printed="5")).vms
+    ours = run(host, read_policy("aash")).vms
+    theirs = run(host, read_policy("aash", printed="5")).vms
 
     assert [vm.fast_share for vm in ours.values()] == pytest.approx([0.5, 0.25], abs=0.02)
     assert [vm.fast_share for vm in theirs.values()] == pytest.approx([1 / 3, 1 / 3], abs=0.02)
@@ -163,7 +162,7 @@ def test_aash_shares_by_vcpu_as_printed():
 
 def test_eqp_takes_the_ratio_of_samples_of_different_phases():
     """One half the other's IPC: a program of two phases seems to gain 1 or 4 of a true 2."""
-    policy = load_policy("eqp", printed="2.3")
+    policy = read_policy("eqp", printed="2.3")
     seen = []
     view = HostView(topology(), (), dict.fromkeys(EVERYWHERE, 1.0), elapsed_s=2.5)
     for ipc, cpu_s in ((1.0, (2.5, 0.0)), (0.5, (0.0, 2.5))):
