@@ -91,10 +91,6 @@ class HypervisorUnavailable(AmpError):
     step = "start libvirt, or name its address in [agent] libvirt_uri"
 
 
-class ScenarioInvalid(AmpError):
-    """The simulator cannot run this scenario file."""
-
-
 def without_lab(exc: object) -> str:
     """How to get the simulator, if an import failed because it is not installed; else empty."""
     if not (isinstance(exc, ModuleNotFoundError) and exc.name == "amp_nova_lab"):

@@ -10,7 +10,6 @@ from typing import Any
 from amp_nova import plugins
 from amp_nova.cmd.arguments import pairs
 from amp_nova.cmd.command import Answer, Report, progress, short
-from amp_nova.exceptions import ScenarioInvalid
 from amp_nova_lab import report
 from amp_nova_lab import run as simulation
 from amp_nova_lab.cloud import description
@@ -18,7 +17,7 @@ from amp_nova_lab.cloud.run import run as simulate
 from amp_nova_lab.commands import figure, inputs
 from amp_nova_lab.report import Result, rounded
 from amp_nova_lab.scenarios import document
-from amp_nova_lab.scenarios.document import Place
+from amp_nova_lab.scenarios.document import Place, ScenarioInvalid
 from amp_nova_lab.scenarios.scenario import override
 from amp_nova_lab.slots import run as slots
 

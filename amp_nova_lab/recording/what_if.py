@@ -18,7 +18,6 @@ from dataclasses import replace
 
 from msgspec import field, structs
 
-from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.policies.api import Policy
 from amp_nova_lab import run as simulation
@@ -29,6 +28,7 @@ from amp_nova_lab.scenarios.document import (
     NotNegative,
     Place,
     Positive,
+    ScenarioInvalid,
     decode,
     nearest,
 )

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 from msgspec import Meta, structs
 
-from amp_nova.exceptions import ScenarioInvalid
+from amp_nova.exceptions import AmpError
 
 SIZE_MAX_BYTES = 1 << 20
 VALUES_MAX = SIZE_MAX_BYTES // 8
@@ -38,6 +38,10 @@ _TYPES = {
     "object": "a mapping",
 }
 """Types as msgspec calls them, and as people do."""
+
+
+class ScenarioInvalid(AmpError):
+    """The simulator cannot run this scenario file."""
 
 
 class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

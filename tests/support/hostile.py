@@ -23,7 +23,7 @@ import yaml
 from amp_nova import conf
 from amp_nova.agent.operator import control_socket
 from amp_nova.cmd import cli, command
-from amp_nova.exceptions import SENTENCE_MAX, AmpError, ScenarioInvalid
+from amp_nova.exceptions import SENTENCE_MAX, AmpError
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.hardware import operator_types
 from amp_nova.host.calibration import file as calibration_file
@@ -35,6 +35,7 @@ from amp_nova_lab.cloud import description
 from amp_nova_lab.commands import inputs
 from amp_nova_lab.recording import what_if
 from amp_nova_lab.scenarios import document
+from amp_nova_lab.scenarios.document import ScenarioInvalid
 from tests.support import calibrations, machines, trees
 from tests.support.fakehost import nova_xml
 from tests.support.host_reports import host_report, instance

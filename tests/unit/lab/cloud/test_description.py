@@ -8,9 +8,9 @@ import pytest
 
 import amp_nova
 from amp_nova.conf.agent import OPTS
-from amp_nova.exceptions import ScenarioInvalid
 from amp_nova_lab.cloud import description
 from amp_nova_lab.scenarios import document
+from amp_nova_lab.scenarios.document import ScenarioInvalid
 
 EXAMPLE = Path(amp_nova.__file__).parent.parent / "doc/source/user/cloud.yaml"
 SMALL = """\

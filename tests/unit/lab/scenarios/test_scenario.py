@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from amp_nova.exceptions import ScenarioInvalid
 from amp_nova_lab.commands import inputs
+from amp_nova_lab.scenarios.document import ScenarioInvalid
 
 HOST = """\
 duration_s: 10
