@@ -42,6 +42,6 @@ class IoPort(Protocol):
         """Read every domain's; raises ``HypervisorUnavailable`` if nothing can be read."""
         ...
 
-    def move(self, resource: str, affinities: Mapping[int, frozenset[int]]) -> Failure | None:
-        """Set the affinity of threads, by thread id; a thread that is gone is not a failure."""
+    def move(self, resource: str, affinities: Mapping[int, frozenset[int]]) -> str | None:
+        """Set the affinity of threads, by id; returns what failed, unless a thread is gone."""
         ...

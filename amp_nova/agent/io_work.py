@@ -195,7 +195,7 @@ class IoWork:
         failure = self._port.move(reading.resource, moved)
         if failure is not None:
             state.expected = {}
-            return failure.message
+            return failure
         # Threads that started since the last reading are moved without a log line.
         if state.reading is None or moved.keys() & {t.tid for t in state.reading.threads}:
             lines.append(_line(reading, moved, state.case))

@@ -17,8 +17,7 @@ from amp_nova.host.libvirt.domain_xml import DomainXml, InterfaceXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.vcpu_threads import incarnation, process_id
 from amp_nova.kernel import files
-from amp_nova.kernel.cgroups import READ_ONLY, mounts
-from amp_nova.model.allocation import Failure
+from amp_nova.kernel.cgroups import mounts
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread, ours
 
@@ -147,8 +146,8 @@ class IoHost:
         domain.xml = xml
         return domain
 
-    def move(self, resource: str, affinities: Mapping[int, frozenset[int]]) -> Failure | None:
-        """Set the affinity of threads; returns the last failure."""
+    def move(self, resource: str, affinities: Mapping[int, frozenset[int]]) -> str | None:
+        """Set the affinity of threads; returns what failed last."""
         failure = None
         if (domain := self._domains.get(resource)) is None:
             return None
@@ -156,10 +155,9 @@ class IoHost:
             try:
                 domain.threads.move(tid, pcpus)
             except ActuationFailed as exc:
-                failure = Failure("refused", str(exc))
+                failure = str(exc)
             except OSError as exc:
-                reason = "read_only" if exc.errno in READ_ONLY else "refused"
-                failure = Failure(reason, f"an I/O thread cannot be moved: {exc.strerror}")
+                failure = f"an I/O thread cannot be moved: {exc.strerror}"
         return failure
 
     def moved(self, topology: Topology) -> dict[str, dict[int, frozenset[int]]]:

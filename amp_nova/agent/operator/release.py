@@ -190,7 +190,7 @@ def _restore(host: _ReleaseHost, uuid: str, *, dry_run: bool) -> tuple[list[str]
         name = host.names()[uuid][0]
         changes.append(f"{name}: I/O threads")
         failure = None if dry_run else host.io_host.move(uuid, host.moved[uuid])
-        left += [f"{name}: {failure.message}"] if failure else []
+        left += [f"{name}: {failure}"] if failure else []
     return changes, left, managed
 
 

@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry
 from amp_nova.agent.io_work import IoSettings, IoWork, because
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.exceptions import HypervisorUnavailable
-from amp_nova.model.allocation import Failure
 from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread
 from tests.support import reports
 from tests.support.fakehost import topology
@@ -219,7 +218,7 @@ def test_another_mode_moves_everything_home_once(tmp_path, mode):
 
 def test_failed_move_is_explained(work):
     """It is retried in the next interval."""
-    work.host.failure = Failure("read_only", "an I/O thread cannot be moved: no")
+    work.host.failure = "an I/O thread cannot be moved: no"
     work.run(5)
     assert "An I/O thread cannot be moved: no." in because(work.work.report, "a")
     work.host.failure = None
