@@ -98,13 +98,6 @@ class NoCommand(ConfigInvalid, ValueError):
 class Commands(CommandManager):
     """The commands by name, imported when they are used."""
 
-    def __init__(self) -> None:
-        super().__init__("")  # with a namespace, cliff would import all commands
-        self.namespace = "amp_nova.cli"  # of hooks that other packages install
-
-    def add_command(self, name: str, command_class: Any) -> None:
-        """Nothing: cliff adds commands of its own, in place of which ``COMMANDS`` has others."""
-
     def find_command(self, argv: list[str]) -> Any:
         """The class of a command, its name and its arguments; raises ``NoCommand``."""
         try:
@@ -128,10 +121,11 @@ class App(cliff.app.App):
     CONSOLE_MESSAGE_FORMAT = "amp-nova: %(message)s"
 
     def __init__(self) -> None:
-        manager = Commands()
-        for name, (value, _) in COMMANDS.items():
-            manager.commands[name] = EntryPoint(name, value, manager.namespace or "")
-        super().__init__("Predictable CPU capacity on asymmetric hosts.", None, manager)
+        # With a namespace, cliff would import all commands.
+        super().__init__("Predictable CPU capacity on asymmetric hosts.", None, Commands(""))
+        self.command_manager.commands = {
+            name: EntryPoint(name, value, "") for name, (value, _) in COMMANDS.items()
+        }
 
     def build_option_parser(
         self, description: str | None, version: str | None, _kwargs: Any = None
