@@ -232,10 +232,7 @@ class Pause(Command):
 
 
 class Resume(Command):
-    """Let the agent manage an instance again that was paused or released
-
-    With --all every instance, also after the agent itself has released the whole host.
-    """
+    """Let the agent manage an instance again that was paused or released"""
 
     _epilog = """examples:
   amp-nova resume instance-0000002a
