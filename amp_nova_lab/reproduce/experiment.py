@@ -13,7 +13,6 @@ from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.plugins import load_policy
 from amp_nova_lab import run as intervals
 from amp_nova_lab.report import Result
 from amp_nova_lab.scenarios.scenario import Guest, Scenario
@@ -87,12 +86,14 @@ RANDOM = "random"
 
 def run(made: Scenario, policy: str, **params: object) -> Result:
     """The result of a policy that decides in intervals, as on a real host."""
-    return intervals.run(made, load_policy("credit" if policy == RANDOM else policy, **params))
+    return intervals.run(
+        made, intervals.read_policy("credit" if policy == RANDOM else policy, **params)
+    )
 
 
 def run_slots(made: Scenario, policy: str, **params: object) -> Result:
     """The result of a hypervisor's scheduler that decides every 10 ms."""
-    return slots.run(made, load_policy(policy, **params))
+    return slots.run(made, intervals.read_policy(policy, **params))
 
 
 def speeds(result: Result) -> dict[str, float]:
