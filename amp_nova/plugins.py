@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads best-effort policies, and what counts emulated guests, by entry point.
 
 So other packages can provide more, and the laboratory is loaded where it is installed.

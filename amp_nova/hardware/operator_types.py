@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Core types that the operator declares, one line each.
 
 The line is ``NAME CPUS [COEFFICIENT] [threads=N] [smt=FACTOR]``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SMT siblings and busy factors that the operator declares with core types.
 
 A virtual machine may show its pCPUs as separate cores although two of them are threads of one core

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``acfs`` and ``hsp`` as saez2015 prints them: ``acfs:printed=2.2,3``.
 
 * 2.2 (both) trusts an estimate of a speedup from one core type: the paper's model needs the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The efficiency of a fast core's use by kwon2011: instructions per cycle times utilization."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of parameters of published policies."""
 
 from collections.abc import Collection

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selects how a vCPU's instructions are counted, by its accelerator.
 
 ``perf``: the hardware counters of the thread, for guests under KVM. Instructions, cycles and cache
