@@ -39,7 +39,7 @@ class Demo(Command):
 
     _epilog = """examples:
   amp-nova demo
-  amp-nova demo --duration 120
+  amp-nova demo --serve
   amp-nova demo --format json
 """
 
@@ -53,6 +53,14 @@ class Demo(Command):
             help="length in seconds, rounded down to a multiple of 4 (default: %(default)s)",
         )
         parser.add_argument("-f", "--format", choices=("table", "json"), default="table")
+        parser.add_argument(
+            "--serve",
+            type=whole(0, 65_535),
+            nargs="?",
+            const=0,
+            metavar="PORT",
+            help="keep the host with amp-nova and its page until Ctrl-C (port: any by default)",
+        )
         parser.add_argument("--plot", metavar="FILE", help="draw delivered over booked capacity")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

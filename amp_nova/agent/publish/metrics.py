@@ -257,12 +257,6 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
 # fmt: on
 
 
-def rows() -> tuple[Row[Any], ...]:
-    """Every row of the table."""
-    every = (AGENT, CYCLE, HOST, ALL, SUMS, INSTANCES, SUMMED, VCPUS, IO_INSTANCES)
-    return tuple(row for section in every for row in section)
-
-
 class HostSeries:
     """The series of this host up to a level of ``DETAILS``; remembers what instances counted."""
 

@@ -93,7 +93,7 @@ def test_it_keeps_pace_with_real_time_and_serves_a_page_and_metrics():
 def test_it_serves_its_host_until_it_is_interrupted():
     """After the verdict, the last act goes on; Ctrl-C ends it with the verdict's exit status."""
     process = subprocess.Popen(
-        [sys.executable, "-u", "-c", PROGRAM, "demo", "--fast", "--serve"],
+        [sys.executable, "-u", "-c", PROGRAM, "demo", "--duration", "4", "--serve"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
