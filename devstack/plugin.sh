@@ -88,7 +88,7 @@ function _configure_amp_nova_claims {
 function _configure_amp_nova_agent {
     local core_type
     sudo install -d -o "$STACK_USER" -m 755 "$AMP_NOVA_CONF_DIR"
-    sudo install -d -o root -m 755 "$AMP_NOVA_STATE_DIR"
+    sudo install -d -m 755 "$AMP_NOVA_STATE_DIR"
     rm -f "$AMP_NOVA_CONF"
     install -m 640 /dev/null "$AMP_NOVA_CONF" # it holds passwords
     iniset "$AMP_NOVA_CONF" topology calibration_file "$AMP_NOVA_STATE_DIR/calibration.json"
@@ -100,7 +100,6 @@ function _configure_amp_nova_agent {
     iniset "$AMP_NOVA_CONF" reports transport_url "$(get_transport_url)"
     iniset "$AMP_NOVA_CONF" exporter address "$AMP_NOVA_METRICS_ADDRESS"
     iniset "$AMP_NOVA_CONF" exporter port "$AMP_NOVA_METRICS_PORT"
-    iniset "$AMP_NOVA_CONF" exporter detail vcpu
     local shared
     shared=$(iniget "$NOVA_CPU_CONF" compute cpu_shared_set)
     if [[ -n "$shared" ]]; then
@@ -214,6 +213,20 @@ function init_amp_nova {
     fi
 }
 
+# The agent and the guard as on every other host: their own user, and the units that are shipped
+function _start_amp_nova_agent {
+    local bin=$1
+    sudo systemd-sysusers "$AMP_NOVA_DIR/etc/amp-nova/amp-nova.sysusers"
+    # Without a path, systemd does not find commands of DevStack's virtual environment.
+    sed "s|^ExecStart=.*|ExecStart=$bin/amp-nova-agent --config-file $AMP_NOVA_CONF|" \
+        "$AMP_NOVA_DIR/etc/amp-nova/amp-nova-agent.service" |
+        sudo tee "$SYSTEMD_DIR/amp-nova-agent.service" >/dev/null
+    sed "s|^ExecStart=|&$bin/|" "$AMP_NOVA_DIR/etc/amp-nova/amp-nova-guard.service" |
+        sudo tee "$SYSTEMD_DIR/amp-nova-guard.service" >/dev/null
+    sudo systemctl daemon-reload
+    sudo systemctl enable --now amp-nova-guard amp-nova-agent
+}
+
 function start_amp_nova {
     local bin
     bin=$(_amp_nova_bin_dir)
@@ -221,8 +234,7 @@ function start_amp_nova {
         if [[ "$AMP_NOVA_CALIBRATE" == "True" ]]; then
             sudo "$bin/amp-nova" calibrate --config-file "$AMP_NOVA_CONF"
         fi
-        # As root: only root may write limits and affinities of guests.
-        run_process amp-agent "$bin/amp-nova-agent --config-file $AMP_NOVA_CONF" "" root
+        _start_amp_nova_agent "$bin"
     fi
     if is_service_enabled amp-prometheus; then
         mkdir -p "$DATA_DIR/amp-nova/prometheus"
@@ -240,7 +252,9 @@ function start_amp_nova {
 function stop_amp_nova {
     stop_process amp-vendordata
     stop_process amp-prometheus
-    stop_process amp-agent
+    if is_service_enabled amp-agent; then
+        sudo systemctl disable --now amp-nova-agent amp-nova-guard || true # they may not be there
+    fi
 }
 
 # The guests are gone by now, and all limits with them: only files are left
@@ -248,7 +262,7 @@ function cleanup_amp_nova {
     sudo rm -rf "$AMP_NOVA_CONF_DIR" "$AMP_NOVA_STATE_DIR" /run/amp-nova
     sudo rm -rf "$DATA_DIR/amp-nova"
     sudo rm -f "$AMP_NOVA_GRAFANA_DIR/amp-nova.yaml"
-    sudo rm -f "$SYSTEMD_DIR/devstack@amp-agent.service"
+    sudo rm -f "$SYSTEMD_DIR/amp-nova-agent.service" "$SYSTEMD_DIR/amp-nova-guard.service"
     sudo rm -f "$SYSTEMD_DIR/devstack@amp-prometheus.service"
     sudo rm -f "$SYSTEMD_DIR/devstack@amp-vendordata.service"
 }

@@ -26,7 +26,7 @@ iniget_multiline() { echo $(iniget "$@"); }
 get_transport_url() { echo rabbit://10.0.0.1/; }
 hostname() { echo compute1; }
 sudo() {
-    case $1 in install) mkdir -p "${@: -1}" ;; tee) cat ;; *) echo "sudo $*" ;; esac
+    case $1 in install) mkdir -p "${@: -1}" ;; tee) cat >"$2" ;; *) echo "sudo $*" ;; esac
 }
 for name in define_plugin echo_summary setup_develop install_package iniset iniadd \
     iniadd_literal configure_keystone_authtoken_middleware create_service_user \
@@ -43,9 +43,11 @@ def plugin(tmp_path):
 
     def run(*phase, services=ALL, has="", **settings):
         (tmp_path / "has.conf").write_text(has)
+        (tmp_path / "systemd").mkdir(exist_ok=True)
         variables = "\n".join(f"{k}={v!r}" for k, v in settings.items())
         sourced = f"source {PLUGIN}/settings\nsource {PLUGIN}/plugin.sh {' '.join(phase)}"
-        script = f"{FAKES}\nENABLED_SERVICES={services}\n{variables}\n{sourced}"
+        assigned = f"ENABLED_SERVICES={services}\nAMP_NOVA_DIR={PLUGIN.parent}\n{variables}"
+        script = f"{FAKES}\n{assigned}\n{sourced}"
         command = ["bash", "-e", "-c", script]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -135,6 +137,24 @@ def test_the_agent_gets_core_types_bus_and_credentials(plugin):
     assert "create_service_user amp-nova admin" in called
 
 
+def test_agent_and_guard_run_as_on_other_hosts(plugin, tmp_path):
+    """By the units that are shipped, and with the default detail of metrics."""
+    configured, started = plugin("stack", "post-config"), plugin("stack", "extra")
+
+    commands = {
+        "amp-nova-agent": f"amp-nova-agent --config-file {tmp_path}/etc/amp-nova.conf",
+        "amp-nova-guard": "amp-nova-guard --stay --state-path /run/amp-nova",
+    }
+    for name, command in commands.items():
+        shipped = (PLUGIN.parent / f"etc/amp-nova/{name}.service").read_text().splitlines()
+        installed = (tmp_path / f"systemd/{name}.service").read_text().splitlines()
+        changed = [line for line in installed if line not in shipped]
+        assert changed == [f"ExecStart=/venv/bin/{command}"]
+        assert len(installed) == len(shipped)
+    assert "sudo systemctl enable --now amp-nova-guard amp-nova-agent" in started
+    assert not any("exporter detail" in c for c in configured)
+
+
 def test_a_compute_only_host_has_an_agent_and_no_scheduler(plugin):
     """Nothing is created in Keystone from there."""
     called = plugin("stack", "post-config", services="n-cpu")
@@ -142,15 +162,15 @@ def test_a_compute_only_host_has_an_agent_and_no_scheduler(plugin):
 
     assert any("reports transport_url" in c for c in called)
     assert not any(" nova.conf" in c or "create" in c for c in called)
-    assert [c for c in started if c.startswith("run_process")] == [
-        "run_process amp-agent /venv/bin/amp-nova-agent --config-file DIR/etc/amp-nova.conf  root"
-    ]
+    assert "sudo systemctl enable --now amp-nova-guard amp-nova-agent" in started
+    assert not any(c.startswith("run_process") for c in started)
 
 
 def test_a_controller_without_computes_has_no_agent(plugin):
     """Nor what only an agent needs."""
-    assert "setup_develop DIR/amp-nova osc" in plugin("stack", "install", services="n-sch,key")
-    assert not any("run_process" in c for c in plugin("stack", "extra", services="n-sch,key"))
+    installed = plugin("stack", "install", services="n-sch,key")
+    assert f"setup_develop {PLUGIN.parent} osc" in installed
+    assert plugin("stack", "extra", services="n-sch,key")[1:] == ["echo_summary Starting amp-nova"]
 
 
 def test_prometheus_scrapes_every_agent_by_its_host(plugin, tmp_path):
@@ -184,22 +204,22 @@ def test_the_service_for_tenants_is_optional(plugin):
     assert (
         f"run_process amp-vendordata /venv/bin/amp-nova-vendordata --config-file {conf}"
     ) in plugin("stack", "extra", services=services)
-    assert "setup_develop DIR/amp-nova agent,osc,vendordata" in plugin(
-        "stack", "install", services=services
-    )
+    installed = plugin("stack", "install", services=services)
+    assert f"setup_develop {PLUGIN.parent} agent,osc,vendordata" in installed
     assert not any("vendordata" in c for c in plugin("stack", "post-config"))
 
 
 def test_unstack_stops_and_clean_removes(plugin):
     """What was started; what was written."""
-    assert [c for c in plugin("unstack") if c.startswith("stop")] == [
+    assert plugin("unstack")[-3:] == [
         "stop_process amp-vendordata",
         "stop_process amp-prometheus",
-        "stop_process amp-agent",
+        "sudo systemctl disable --now amp-nova-agent amp-nova-guard",
     ]
     removed = [c for c in plugin("clean") if c.startswith("sudo rm")]
     assert any("DIR/etc" in c and "DIR/state" in c for c in removed)
-    assert any("amp-agent.service" in c for c in removed)
+    for name in ("amp-nova-agent", "amp-nova-guard"):
+        assert any(f"DIR/systemd/{name}.service" in c for c in removed)
 
 
 def test_other_phases_do_nothing(plugin):
@@ -220,9 +240,12 @@ def test_the_smoke_test_waits_for_no_server_for_ever(tmp_path, hanging):
             *"-c id") echo 71a2 ;;
         esac""",
         "curl": """while [ $# -gt 1 ]; do shift; done
-            echo 'amp_vcpu_quota_cores{resource="71a2"} 1'
-            echo 'amp_vcpu_delivered_ratio{resource="71a2"} 1'""",
-        "sudo": "echo vcpu.0.time=$(date +%s%N)",
+            echo 'amp_instance_booked_refcores{resource="71a2"} 0.5'
+            echo 'amp_instance_delivered_refcores{resource="71a2"} 0.5'""",
+        "sudo": """case $2 in
+            domstats) echo vcpu.0.time=$(($(date +%s%N) / 2)) ;;
+            schedinfo) echo 'vcpu_period : 100000'; echo 'vcpu_quota : 50000' ;;
+        esac""",
     }
     for name, text in fakes.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
