@@ -180,7 +180,8 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         raise ValueError(f"'{count[:20]}' is not a number of vCPUs")
     instance = f"metadata/{NOVA}instance"
     flavor = _text(root, f"{instance}/{NOVA}flavor", "name")
-    specs, unknown = _specs(root), _without_specs(root)
+    specs = _specs(root)
+    unknown = not specs and _without_specs(root)
     if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
         named = [f for f in fallbacks if f.matches(flavor) or f.matches(name)]
         specs, unknown = (specs | named[0].specs, False) if named else (specs, unknown)

@@ -153,6 +153,17 @@ def test_whether_nova_says_what_a_flavor_books(package, booking_unknown):
     assert not parse(old_nova(package), FALLBACKS).domain.booking_unknown
 
 
+def test_a_flavor_with_extra_specs_is_known_whatever_its_nova_calls_itself():
+    """A Nova that was installed from a clone without tags writes the version 0.0.0."""
+    specs = """<nova:extraSpecs><nova:extraSpec name="hw:x">1</nova:extraSpec></nova:extraSpecs>"""
+    written = old_nova("0.0.0").replace(
+        "/></nova:instance>", f">{specs}</nova:flavor></nova:instance>"
+    )
+
+    assert parse(written).domain.specs == {"hw:x": "1"}
+    assert not parse(written).domain.booking_unknown
+
+
 @pytest.mark.parametrize(
     "xml",
     [
