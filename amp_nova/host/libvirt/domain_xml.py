@@ -149,7 +149,7 @@ def _text(root: ET.Element, path: str, attribute: str | None = None) -> str:
 def _without_specs(root: ET.Element) -> bool:
     """Whether Nova started a domain in a release that does not say what its flavor books."""
     major = _text(root, f"metadata/{NOVA}instance/{NOVA}package", "version").partition(".")[0]
-    return major.isdecimal() and int(major[:4]) < SPECS_SINCE
+    return not _specs(root) and major.isdecimal() and int(major[:4]) < SPECS_SINCE
 
 
 def _limited(root: ET.Element) -> bool:
@@ -180,8 +180,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         raise ValueError(f"'{count[:20]}' is not a number of vCPUs")
     instance = f"metadata/{NOVA}instance"
     flavor = _text(root, f"{instance}/{NOVA}flavor", "name")
-    specs = _specs(root)
-    unknown = not specs and _without_specs(root)
+    specs, unknown = _specs(root), _without_specs(root)
     if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
         named = [f for f in fallbacks if f.matches(flavor) or f.matches(name)]
         specs, unknown = (specs | named[0].specs, False) if named else (specs, unknown)
