@@ -30,7 +30,7 @@ class Actuator(Protocol):
         """Apply changes independently of each other; a vCPU that is gone is not a failure."""
         ...
 
-    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
+    def throttle(self, limits: Mapping[VcpuKey, Bandwidth | None]) -> Mapping[VcpuKey, Failure]:
         """Write limits at once, without waiting for a bandwidth period to begin."""
         ...
 

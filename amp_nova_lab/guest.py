@@ -209,7 +209,7 @@ class SimVcpu:
         )
 
     def sample(self, now_s: float) -> VcpuSample:
-        """Its counters as the fast loop reads them."""
+        """Its CPU time and instructions as a Sensor shows them between cycles."""
         counters = self.counters
         ran_ns, waited_ns = round(sum(counters.run_s) * 1e9), round(counters.wait_s * 1e9)
         return VcpuSample(round(now_s * 1e9), ran_ns, waited_ns, round(counters.instructions))

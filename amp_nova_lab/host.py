@@ -161,7 +161,7 @@ class SimHost:
             samples[key] = vcpu.sample(self.now_s)
         return samples
 
-    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
+    def throttle(self, limits: Mapping[VcpuKey, Bandwidth | None]) -> Mapping[VcpuKey, Failure]:
         """Write limits; nothing fails here."""
         changes = tuple(Change(key, (Step(bandwidth=b),)) for key, b in limits.items())
         return self.apply(Changes(changes)).failures

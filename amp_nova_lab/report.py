@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 from amp_nova.accounting import slowdown as slowdown_
-from amp_nova.accounting.delivery import DEMAND_LEAST_RATIO, owed
+from amp_nova.accounting.delivery import DEMAND_LEAST_RATIO
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.model.delivered import owed
 from amp_nova.model.observation import Usage
 from amp_nova.model.topology import Topology
 from amp_nova_lab.counters import REFERENCE_IPS, reference_ips

@@ -12,7 +12,7 @@ from amp_nova.policies.none import NonePolicy
 from amp_nova_lab import report
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.policies.as_printed import AS_PRINTED
-from amp_nova_lab.printed_controller import CONTROLLERS
+from amp_nova_lab.printed_controller import LOOPS, SP_S
 from amp_nova_lab.report import WINDOW_S, Result, Windows
 from amp_nova_lab.scenarios.scenario import Scenario
 
@@ -45,7 +45,7 @@ def moments(
     """Times in order, each with what is due then: ``cycle``, ``window`` and ``tick``.
 
     The first cycle is at 0, before any guest runs; the end closes the last window. A tick of the
-    fast loop is due every ``tick_s``, if given.
+    loop is due every ``tick_s``, if given.
     """
     steps = {"cycle": settings.terms.cycle_s, "window": WINDOW_S}
     turns = {"cycle": 0, "window": 1}
@@ -68,11 +68,13 @@ def moments(
 
 def _settings(scenario: Scenario) -> LoopSettings:
     """The loop's settings for a scenario."""
-    agent = scenario.agent
+    agent, terms = scenario.agent, scenario.agent.terms
+    if scenario.ips_controller != "default":
+        terms = replace(terms, tick_s=SP_S)
     return replace(
         agent,
+        terms=terms,
         policy=replace(agent.policy, seed=scenario.seed),
-        ips=replace(agent.ips, controller=CONTROLLERS[scenario.ips_controller]),
         accounts=False,  # nobody reads the records of cycles
     )
 
@@ -85,7 +87,8 @@ def _begun(scenario: Scenario, settings: LoopSettings, policy: Policy) -> tuple[
         scenario.seed,
         machine=scenario.machine,
     )
-    return host, Loop(host, host, settings, policy, stopwatch=lambda: 0.0)
+    loop = LOOPS[scenario.ips_controller]
+    return host, loop(host, host, settings, policy, stopwatch=lambda: 0.0)
 
 
 def not_enforced(scenario: Scenario) -> list[str]:
@@ -107,7 +110,7 @@ def run(scenario: Scenario, policy: Policy | None = None) -> Result:
         g.name: Windows(g.booking, scenario.topology) for g in scenario.guests if g.booking.booked
     }
     counts = any(v.ips is not None for g in scenario.guests for v in g.booking.vcpus)
-    tick_s = loop.fast.tick_s if counts else None
+    tick_s = settings.terms.tick_s if counts else None
     opened_s = 0.0
     for at_s, due in moments(scenario.duration_s, settings, tick_s):
         # Not before the first cycle: guests get their pCPUs as soon as time advances.
@@ -117,9 +120,9 @@ def run(scenario: Scenario, policy: Policy | None = None) -> Result:
             for name, window in windows.items():
                 window.close(host.meters(name), at_s - opened_s)
             opened_s = at_s
-        if "tick" in due and loop.fast.active:
-            loop.tick()
         if "cycle" in due:
             loop.cycle()
+        if "tick" in due:
+            loop.tick()
     delivered = {name: window.result() for name, window in windows.items()}
     return report.of_run(scenario, policy.name, host, delivered)

@@ -343,8 +343,8 @@ MUTANTS = (
     Mutant(
         "who moves its own threads keeps its limit",
         "control/limit.py",
-        "limit = min(allocation.bandwidth, entitlement.limit, key=_cores)",
-        "limit = allocation.bandwidth",
+        "limit = min(limit, entitlement.limit, key=_cores)",
+        "pass",
         "control/test_limit.py",
     ),
     Mutant(

@@ -222,11 +222,11 @@ def conditions(
     entitlements: Mapping[VcpuKey, Entitlement],
     allocations: Allocations,
     positions: Positions,
-    ips_delay_s: float,
+    tick_s: float,
 ) -> dict[VcpuKey, Conditions]:
     """The conditions of all vCPUs whose affinity lies within one core type.
 
-    ``ips_delay_s``: how long the Ips controller may take to correct a limit.
+    ``tick_s``: the time between two samples of a vCPU that books Ips.
     """
     types = topology.core_types
     made = {}
@@ -239,8 +239,8 @@ def conditions(
         if (allocations[key].uncounted or "").startswith(TAMPERED):
             booking = BEST_EFFORT  # whoever divides its limit among threads is short by that
         own = home.coefficient if home.core_type == core_type.name else None
-        # When the work changes, the limit is wrong for up to this long.
-        delay_s = ips_delay_s if entitlement.governed_by == "ips" else 0.0
+        # When the work changes, the limit is wrong until two samples show it.
+        delay_s = 2.0 * tick_s if entitlement.governed_by == "ips" else 0.0
         made[key] = Conditions(
             position,
             len(types),
@@ -248,6 +248,7 @@ def conditions(
             booking,
             delay_s + (limit.period_us / 1e6 if limit else 0.0),
             core_type,
+            min(1.0, limit.cores) if limit else 1.0,
             bounded=entitlement.ineffective and not allocations[key].realtime,
         )
     return made
@@ -268,6 +269,5 @@ def only_observed(
         home = entitlement.home
         coefficient = home.coefficient or coefficients.get(home.core_type or "")
         cores = min(1.0, entitlement.limit.cores) if entitlement.limit else 1.0
-        would = WouldLimit(cores, coefficient, entitlement.governed_by == "ips")
-        made[key] = structs.replace(ran, would=would)
+        made[key] = structs.replace(ran, would=WouldLimit(cores, coefficient))
     return made

@@ -13,7 +13,13 @@ from amp_nova.accounting.slowdown import Recent
 from amp_nova.accounting.speed_loss import NOTHING, Losses, losses
 from amp_nova.accounting.would_throttle import WouldLimit, throttled_s
 from amp_nova.flavor.extra_specs import VcpuBooking
-from amp_nova.model.delivered import NOTHING_DELIVERED, Delivery
+from amp_nova.model.delivered import (
+    IPS_UNKNOWN,
+    NOTHING_DELIVERED,
+    Delivery,
+    delivery,
+    owed,
+)
 from amp_nova.model.observation import Usage
 from amp_nova.model.topology import CoreType
 
@@ -42,7 +48,8 @@ class Conditions(Struct, frozen=True):
 
     ``position``: the core type's index in the topology; ``types``: the number of core types;
     ``coefficient``: ``None`` if unknown; ``edge_s``: how far demand and delivery may be apart at
-    the end of an interval (one period of the bandwidth limit, plus the Ips controller's delay).
+    the end of an interval (one period of the bandwidth limit, plus the time between two samples).
+    ``limit_cores``: its limit when the interval began.
     ``would``: the limit that enforcement would set, if bookings are only observed. ``bounded``:
     whether a limit above its own, which its own throttled time leaves out, makes it wait.
     """
@@ -53,6 +60,7 @@ class Conditions(Struct, frozen=True):
     booking: VcpuBooking = BEST_EFFORT
     edge_s: float = 0.0
     core_type: CoreType = UNKNOWN
+    limit_cores: float = 1.0
     would: WouldLimit | None = None
     bounded: bool = False
 
@@ -110,7 +118,7 @@ class Account(Struct, frozen=True):
     ``balance``: owed but not yet counted as shortfall, in the unit of the booking times seconds.
     ``recent``: about the last minute, for the slowdown of vCPUs without a booking. ``minute``: the
     sum of the windows closed in the current minute; ``ratios``: the histogram of earlier minutes.
-    ``delivery``: of a vCPU that books reference cores, or is only observed.
+    ``delivery``: of a vCPU with a booking, or that is only observed.
     """
 
     cpu_s: tuple[float, ...] = ()
@@ -123,16 +131,6 @@ class Account(Struct, frozen=True):
     delivery: Delivery = NOTHING_DELIVERED
     recent: Recent = slowdown.NOTHING
     minute: Window = Window()
-
-
-def owed(used: Usage, booked_per_s: float, delivered: float) -> float:
-    """Capacity owed for an interval, in the unit of the booking times seconds.
-
-    A vCPU is owed its booking for the time it wanted to run. A vCPU that used its share early in
-    the interval and then slept got all it wanted: what was ``delivered`` to it, up to the booking,
-    was owed.
-    """
-    return max(booked_per_s * used.demand_s, min(delivered, booked_per_s * used.wall_s))
 
 
 def causes(
@@ -155,12 +153,14 @@ def causes(
 class _Interval(Struct, frozen=True):
     """An interval in the unit of a booking.
 
-    ``delivered``: what the CPU time was worth, minus ``lost``; ``gives_per_s``: what one second of
-    the pCPU is worth; ``ref_s``: reference-core seconds per unit of the booking; ``excused_ratio``:
-    how much of the booking such work cannot reach on a whole core.
+    ``worth``: the CPU time by calibration; ``delivered``: what it was worth in fact;
+    ``gives_per_s``: what one second of the pCPU is worth; ``ref_s``: reference-core seconds per
+    unit of the booking; ``excused_ratio``: how much of the booking such work cannot reach on a
+    whole core.
     """
 
     booked_per_s: float
+    worth: float
     delivered: float
     gives_per_s: float
     ref_s: float
@@ -173,7 +173,7 @@ def _in_refcores(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None
     if refcores is None or ran.coefficient is None:
         return None
     worth = used.run_s * ran.coefficient
-    return _Interval(refcores, worth - lost.total_ref_s, ran.coefficient, 1.0, lost)
+    return _Interval(refcores, worth, worth - lost.total_ref_s, ran.coefficient, 1.0, lost)
 
 
 def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
@@ -193,7 +193,8 @@ def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
     lost = Losses(lost.frequency_ref_s * per_ref_s, lost.smt_ref_s * per_ref_s)
     ref_s = 1.0 / per_ref_s if per_ref_s else 0.0
     excused_ratio = max(0.0, reachable - gives) / booked
-    return _Interval(booked, used.instructions, gives, ref_s, lost, excused_ratio)
+    worth = used.run_s * (ran.core_type.nominal_ips or IPS_UNKNOWN)
+    return _Interval(booked, worth, used.instructions, gives, ref_s, lost, excused_ratio)
 
 
 def _shortfall(
@@ -214,45 +215,33 @@ def _shortfall(
     return edge, tuple(a + b * unit.ref_s for a, b in added)
 
 
-def _delivered(before: Delivery, used: Usage, owes: float, worth: float, lost: Losses) -> Delivery:
-    return Delivery(
-        before.wall_s + used.wall_s,
-        before.demand_s + used.demand_s,
-        before.owed_ref_s + owes,
-        before.worth_ref_s + worth,
-        before.lost_ref_s + lost.total_ref_s,
-        before.beyond_ref_s,
-        before.throttled_least_s,
-        before.throttled_most_s,
-    )
-
-
-def _would_throttle(
-    before: Delivery, delivery: Delivery, used: Usage, ran: Conditions, unit: _Interval | None
-) -> Delivery:
-    """What enforcement would have delivered of this ``delivery``, and how long throttled."""
-    if (would := ran.would) is None:
-        return delivery
-    cores, beyond_ref_s, speed_ratio = would.cores, 0.0, 1.0
+def _delivered(before: Delivery, used: Usage, ran: Conditions, unit: _Interval | None) -> Delivery:
+    """The sums after an interval; if bookings are only observed, as they would have been."""
+    limit_cores, would, kept_ratio = ran.limit_cores, ran.would, 1.0
+    beyond_ref_s = least_s = most_s = 0.0
+    if would is not None:
+        limit_cores, speed_ratio = would.cores, 1.0
+        if ran.coefficient and would.coefficient:
+            speed_ratio = ran.coefficient / would.coefficient
+        least_s, most_s = throttled_s(used, limit_cores, speed_ratio)
+        if used.run_s > 0.0:
+            kept_ratio = min(1.0, limit_cores * used.wall_s / (used.run_s * speed_ratio))
+    made = Delivery(used.wall_s, used.demand_s)
     if unit is not None:
-        beyond = unit.delivered - unit.booked_per_s * used.wall_s
-        beyond_ref_s = max(0.0, beyond) * unit.ref_s
-        if would.counted and unit.gives_per_s > 0.0:
-            cores = min(1.0, unit.booked_per_s / unit.gives_per_s)
-    if ran.coefficient and would.coefficient and not would.counted:
-        speed_ratio = ran.coefficient / would.coefficient
-    least_s, most_s = throttled_s(used, cores, speed_ratio)
-    worth, kept_ratio = delivery.worth_ref_s - before.worth_ref_s, 1.0
-    if worth > 0.0 and would.coefficient:
-        kept_ratio = min(1.0, cores * would.coefficient * used.wall_s / worth)
-    lost = delivery.lost_ref_s - before.lost_ref_s
-    return structs.replace(
-        delivery,
-        worth_ref_s=before.worth_ref_s + kept_ratio * worth,
-        lost_ref_s=before.lost_ref_s + kept_ratio * lost,
-        beyond_ref_s=before.beyond_ref_s + beyond_ref_s,
-        throttled_least_s=before.throttled_least_s + least_s,
-        throttled_most_s=before.throttled_most_s + most_s,
+        worth, got, booked = kept_ratio * unit.worth, kept_ratio * unit.delivered, unit.booked_per_s
+        made = delivery(used, limit_cores, booked, worth, got)
+        if would is not None:
+            beyond_ref_s = max(0.0, unit.delivered - booked * used.wall_s) * unit.ref_s
+    return Delivery(
+        before.wall_s + made.wall_s,
+        before.demand_s + made.demand_s,
+        before.owed + made.owed,
+        before.worth + made.worth,
+        before.got + made.got,
+        before.limited + made.limited,
+        before.beyond_ref_s + beyond_ref_s,
+        before.throttled_least_s + least_s,
+        before.throttled_most_s + most_s,
     )
 
 
@@ -273,7 +262,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     worth = used.run_s * coefficient
     lost = losses(used, coefficient, ran.core_type)
     owes, excused, balance, shortfall = 0.0, 0.0, account.balance, account.shortfall_ref_s
-    delivery, behind_s = account.delivery, 0.0
+    sums, behind_s = account.delivery, 0.0
     unit = (_in_refcores if ran.booking.ips is None else _in_ips)(used, ran, lost)
     if unit is not None:
         owes = owed(used, unit.booked_per_s, unit.delivered)
@@ -282,9 +271,8 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         behind_s = behind / unit.booked_per_s if owes > 0.0 else 0.0
         edge = unit.booked_per_s * ran.edge_s
         balance, shortfall = _shortfall(account, used, edge, unit, behind)
-        if ran.booking.refcores is not None:
-            delivery = _delivered(delivery, used, owes, worth, lost)
-    delivery = _would_throttle(account.delivery, delivery, used, ran, unit)
+    if unit is not None or ran.would is not None:
+        sums = _delivered(sums, used, ran, unit)
     interval = Window(
         used.wall_s, owes, excused, worth - lost.total_ref_s, used.instructions, behind_s
     )
@@ -304,7 +292,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         window,
         last,
         ratios,
-        delivery,
+        sums,
         recent,
         minute,
     )

@@ -26,14 +26,10 @@ SATURATED_RATIO = 0.98
 
 
 class WouldLimit(Struct, frozen=True):
-    """The limit that enforcement would set, in cores of one pCPU with this coefficient.
-
-    ``counted``: the vCPU's instructions would set it; ``cores`` is right for nominal Ips only.
-    """
+    """The limit that enforcement would set, in cores of one pCPU with this coefficient."""
 
     cores: float
     coefficient: float | None = None
-    counted: bool = False
 
 
 def throttled_s(used: Usage, limit_cores: float, speed_ratio: float = 1.0) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from msgspec import Struct, structs
 from amp_nova.accounting import accounts
 from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import STAGES, Cycle, Totals, counted
-from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Throttled
 from amp_nova.agent.state import instances, policy_runner
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState
@@ -26,14 +25,13 @@ from amp_nova.control.changes import changes, safe_states
 from amp_nova.control.context import Context, Instances, Packed, Terms
 from amp_nova.control.entitlement import Entitlements, entitle
 from amp_nova.control.foreign_changes import ForeignChanges
-from amp_nova.control.ips_controller import IpsTerms
 from amp_nova.control.limit import Limits
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import allocation
 from amp_nova.model.allocation import Allocations, Changes, Outcome, in_force
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Observation, VcpuKey
-from amp_nova.model.topology import CoreType, Topology
+from amp_nova.model.topology import Topology
 from amp_nova.policies.api import Policy, VcpuView
 from amp_nova.policies.none import NonePolicy
 from amp_nova.ports import Actuator, Sensor
@@ -57,7 +55,6 @@ class LoopSettings:
     adaptive: bool = False
     profiles: ProfileSettings = field(default_factory=ProfileSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
-    ips: IpsSettings = field(default_factory=IpsSettings)
     dry_run: bool = False
     memoize: bool = True
     accounts: bool = True
@@ -103,8 +100,11 @@ class Loop:
             profiles=Profiles(settings.profiles),
             accounts=Accounts(whole=settings.accounts),
         )
-        self.fast = FastLoop(sensor, actuator, settings.ips)
-        """The fast loop, to be run between cycles while it is active."""
+
+    @property
+    def tick_s(self) -> float | None:
+        """Time between two ticks; ``None`` while no vCPU needs any."""
+        return self._settings.terms.tick_s if self._state.limits.samples else None
 
     def cycle(self) -> Cycle:
         """Observe, decide and act once; returns the record of the cycle.
@@ -143,10 +143,16 @@ class Loop:
             state.policy.policy.name,
         )
 
-    def tick(self, ticks: int = 1) -> None:
-        """Run the fast loop once; ``ticks``: as for ``FastLoop.tick``."""
-        counted = self._state.limits.counted
-        self._state = _with_throttled(self._state, self.fast.tick(counted, ticks))
+    def tick(self) -> None:
+        """Measure between cycles what CPU time is worth to vCPUs whose instructions are counted.
+
+        A limit that is wrong now is changed at once.
+        """
+        state, terms = self._state, self._settings.terms
+        samples = self._sensor.sample(state.limits.samples)
+        limits, changed = limit.measured(state.limits, state.entitlements, samples, terms)
+        self._state = structs.replace(state, limits=limits)
+        self._throttle(changed)
 
     def adopt(self) -> None:
         """Adopt what is in force, because the guard acted while no cycle was completed."""
@@ -156,14 +162,27 @@ class Loop:
 
     def finish(self) -> None:
         """Leave limits in force that are right without an agent to correct them."""
-        counted = self._state.limits.counted
-        self._state = _with_throttled(self._state, self.fast.finish(counted))
+        if not self._settings.dry_run:
+            state = self._state
+            limits = limit.without_balance(state.limits, state.entitlements, self._settings.terms)
+            self._throttle(limits)
+
+    def _throttle(self, wanted: Mapping[VcpuKey, Bandwidth | None]) -> None:
+        """Write limits between cycles; those that cannot be written are decided again."""
+        failures = self._actuator.throttle(wanted) if wanted else {}
+        written = {key: bandwidth for key, bandwidth in wanted.items() if key not in failures}
+        state, between = self._state, {**self._state.limits.between, **written}
+        self._state = structs.replace(
+            state,
+            limits=structs.replace(state.limits, between=between),
+            totals=state.totals.with_writes(len(written), failures.values()),
+        )
 
     def _measured(self, state: State, observation: Observation, now: Allocations) -> State:
         """The state with what vCPUs did since the last cycle, and with foreign changes."""
         positions = self._memo(allocation.positions, observation.topology, now)
         booked = instances.read(state.instances, observation, adaptive=self._settings.adaptive)
-        foreign = foreign_changes.compare(state.foreign, observation, now, state.limits.counted)
+        foreign = foreign_changes.compare(state.foreign, observation, now, state.limits.between)
         for resource, name in foreign.instances.items():
             does = "leaving it alone for now" if resource in foreign.excluded else "restoring them"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
@@ -204,7 +223,7 @@ class Loop:
         vary = observation.topology.speeds_vary and terms.smt != "ignore"
         steady = memo(limit.steady, entitlements, topology, terms, speeds_vary=vary)
         limits = limit.carry(state.limits, steady, state.accounts.deliveries(steady.varying))
-        entitlements = memo(limit.decide, steady, limits.carried, limits.counted, kept, context)
+        entitlements = memo(limit.decide, steady, limits.carried, kept, context)
         entitlements, limits = limit.adopt(entitlements, {} if dry_run else now, limits)
         writes = memo(changes, now, weights, entitlements)
         state = structs.replace(
@@ -230,20 +249,17 @@ class Loop:
         writes: Changes,
         outcome: Outcome,
     ) -> State:
-        """The state after these changes; hands the vCPUs that Ips governs to the fast loop."""
+        """The state after these changes, and what is to be sampled until the next cycle."""
         entitlements, memo, topology = state.entitlements, self._memo, observation.topology
         not_made: set[VcpuKey | str] = {*outcome.failures, *outcome.weight_failures}
         if outcome.observing:  # nothing is expected to stay as it is
             not_made, writes = {*entitlements, *(key[0] for key in entitlements)}, Changes()
         now = in_force(before, writes, outcome)
-        sp_s = self.fast.sp_s
-        limits = {} if outcome.observing else _counted(entitlements, now)
-        types = {key: topology.only_type(now[key].pcpus) for key in limits}
-        booked = {key: _ips_terms(state, key, types[key], sp_s) for key in limits}
-        self.fast.follow(booked, limits)
         positions = memo(allocation.positions, topology, now)
         last = allocation.last_positions(observation, positions) if outcome.observing else positions
-        ran_under = memo(accounts.conditions, topology, entitlements, now, last, sp_s)
+        ran_under = memo(
+            accounts.conditions, topology, entitlements, now, last, self._settings.terms.tick_s
+        )
         if outcome.observing:
             ran_under = memo(accounts.only_observed, ran_under, topology, entitlements)
         foreign = foreign_changes.expect(state.foreign, entitlements, now, not_made)
@@ -255,9 +271,20 @@ class Loop:
             accounts=state.accounts.under(ran_under),
             profiles=moved,
             foreign=foreign,
-            limits=structs.replace(state.limits, counted=limits),
+            limits=self._sampled(state, observing=outcome.observing),
             totals=counted(state.totals, topology, before, writes, outcome),
         )
+
+    def _sampled(self, state: State, *, observing: bool) -> Limits:
+        """Limits with samples of exactly the vCPUs that are counted until the next cycle."""
+        entitlements, before = state.entitlements, state.limits.samples
+        counted = (
+            [] if observing else [k for k, e in entitlements.items() if e.governed_by == "ips"]
+        )
+        samples = {key: before[key] for key in counted if key in before}
+        if new := [key for key in counted if key not in before]:
+            samples |= self._sensor.sample(new)
+        return structs.replace(state.limits, samples=samples, between={})
 
 
 def _where_kept(
@@ -270,18 +297,6 @@ def _where_kept(
         if key[0] not in excluded
     }
     return {**now, **moved} if moved else now
-
-
-def _with_throttled(state: State, throttled: Throttled) -> State:
-    """The state with the limits that the fast loop wrote, and their counts."""
-    if not throttled.limits and not throttled.failures:
-        return state
-    counted = {**state.limits.counted, **throttled.limits}
-    return structs.replace(
-        state,
-        limits=structs.replace(state.limits, counted=counted),
-        totals=state.totals.with_writes(len(throttled.limits), throttled.failures.values()),
-    )
 
 
 def _history(state: State, key: VcpuKey, topology: Topology) -> VcpuView:
@@ -299,25 +314,4 @@ def _history(state: State, key: VcpuKey, topology: Topology) -> VcpuView:
         hint=hinted_speedup(booking.efficiency, topology),
         cpu_s=state.accounts.cpu_s(key),
         parallel=booking.parallel is True,
-    )
-
-
-def _counted(entitlements: Entitlements, now: Allocations) -> dict[VcpuKey, Bandwidth]:
-    """The limits in force of the vCPUs that the fast loop governs until the next cycle."""
-    governed = [key for key, e in entitlements.items() if e.governed_by == "ips"]
-    return {key: bandwidth for key in governed if (bandwidth := now[key].bandwidth) is not None}
-
-
-def _ips_terms(state: State, key: VcpuKey, core_type: CoreType | None, sp_s: float) -> IpsTerms:
-    """One of these vCPUs as the fast loop sees it."""
-    entitlement = state.entitlements[key]
-    most, burst_s = entitlement.home.max_cores, state.instances[key[0]].booking.burst_s
-    ips = entitlement.booking.ips or 0.0
-    return IpsTerms(
-        ips,
-        burst_s,
-        sp_s,
-        1.0 if most is None else most,
-        core_type.name if core_type else None,
-        core_type.nominal_ips if core_type else None,
     )

@@ -69,7 +69,7 @@ class Service:
         self.last: Cycle | None = None
         """The record of the last cycle."""
         self._ticked_s = 0.0
-        """When the fast loop last ran."""
+        """When counted vCPUs were last sampled."""
 
     def observe(self) -> Observation:
         """Read the host for the loop; where a vCPU ran last matters if nothing keeps it there."""
@@ -77,7 +77,7 @@ class Service:
         return self.sensor.located(observation) if self._observing else observation
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, VcpuSample]:
-        """Read the counters of these vCPUs for the fast loop."""
+        """Read CPU time and instructions of these vCPUs."""
         return self.sensor.sample(keys)
 
     @contextlib.contextmanager
@@ -170,19 +170,18 @@ class Service:
             LOG.error("the configuration cannot be read again: %s; what it was still counts", exc)
 
     def _pause(self, until_s: float) -> bool:
-        """Run the fast loop until the next cycle is due; returns whether an event came first."""
-        fast, failure = self.loop.fast, "the fast loop failed; retrying"
-        while fast.active and not self._wake.stopping:
-            ticks = fast.next_tick
+        """Sample counted vCPUs until the next cycle is due; returns whether an event came first."""
+        failure = "instructions could not be measured between cycles; retrying"
+        while (tick_s := self.loop.tick_s) is not None and not self._wake.stopping:
             # Ticks that a long cycle delayed are skipped, not caught up on.
-            due_s = max(self._ticked_s + ticks * fast.tick_s, time.monotonic())
+            due_s = max(self._ticked_s + tick_s, time.monotonic())
             if due_s >= until_s:
                 break
             if self._wake.wait(max(0.0, due_s - time.monotonic())):
                 return True
             self._ticked_s = due_s
             with self._tolerated("tick", failure):  # limits stay as they are
-                self.loop.tick(ticks)
+                self.loop.tick()
         return self._wake.wait(max(0.0, until_s - time.monotonic()))
 
     @contextlib.contextmanager

@@ -3,12 +3,12 @@
 
 from oslo_config import cfg
 
-from amp_nova.agent.fast_loop import IpsSettings
 from amp_nova.agent.loop import LoopSettings
 from amp_nova.control.context import Terms
 
-SP_S = {"cgroup": 0.1, "libvirt": 0.5}
-"""Sampling period in seconds, by writer: a write through libvirt costs 1000 times more."""
+TICK_S = {"cgroup": 0.2, "libvirt": 0.5}
+"""Seconds between two samples of counted instructions, by writer: a write through libvirt costs
+1000 times more."""
 
 
 def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> LoopSettings:
@@ -20,10 +20,10 @@ def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> LoopSettings:
             agent.reserve_ratio,
             one_pcpu=agent.affinity == "pcpu",
             cycle_s=agent.cycle_s,
+            tick_s=TICK_S[agent.writer],
             smt=agent.smt,
             one_limit=by_libvirt,
         ),
         agent.coefficients == "adaptive",
-        ips=IpsSettings(sp_s=SP_S[agent.writer]),
         dry_run=dry_run or agent.mode == "observe",
     )

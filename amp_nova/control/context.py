@@ -21,14 +21,16 @@ class Terms:
     """How the operator wants bookings enforced.
 
     ``one_pcpu``: keep a vCPU on the pCPU it was packed onto rather than on any of its core type;
-    ``cycle_s``: the time in which banked time is spent; ``enforce``: if
-    false, bookings are only accounted; ``smt``: how bookings share the hardware threads of a core
-    (``effective_speed.SMT_MODES``); ``one_limit``: all vCPUs of an instance have the same limit.
+    ``cycle_s``: the time in which banked time is spent; ``tick_s``: the time between two samples of
+    a vCPU whose instructions are counted; ``enforce``: if false, bookings are only accounted;
+    ``smt``: how bookings share the hardware threads of a core (``effective_speed.SMT_MODES``);
+    ``one_limit``: all vCPUs of an instance have the same limit.
     """
 
     reserve_ratio: float = 0.0
     one_pcpu: bool = False
     cycle_s: float = 1.0
+    tick_s: float = 0.2
     enforce: bool = True
     smt: str = "shared"
     one_limit: bool = False
@@ -95,15 +97,16 @@ class Home:
     whole_core: bool = False
 
 
-Follows = Literal["nothing", "bank", "speed", "counts", "falls"]
-"""What changes a limit from cycle to cycle: nothing, the bank of a burst, the speed of the pCPU,
-the counted instructions, or any of them, but only to a lower one."""
+Follows = Literal["nothing", "speed", "counts", "falls"]
+"""What changes a limit from cycle to cycle: nothing, the speed of the pCPU, the counted
+instructions, or any of them, but only to a lower one."""
 
 
 class Share(Struct, frozen=True):
     """The CPU time that a vCPU may use, as long as nothing is carried over from earlier cycles.
 
-    ``cores``: of one pCPU, ``None`` for no limit; ``period_us``: the period of its limit, ``None``
+    ``cores``: of one pCPU at its calibrated speed, above 1 if the booking needs more than it gives,
+    ``None`` for no limit; ``period_us``: the period of its limit, ``None``
     for one that suits ``cores``; ``burst_s``: seconds of the booking that it may bank.
     ``by_core_type``: of best effort that competes with bookings, the share on each core type that a
     policy may choose.

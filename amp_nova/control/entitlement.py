@@ -6,7 +6,7 @@ a vCPU that books ``b`` reference cores may use the share ``b / coef(p)`` of one
 exact because the vCPU stays on one core type at a time.
 
 Solution 2: a vCPU that books instructions per second needs the capacity that these take at nominal
-Ips, and is placed in the same way. Its instructions are counted, and a controller sets its limit.
+Ips, and is placed in the same way. What its CPU time is worth is counted instead of calibrated.
 
 ``control.limit`` turns shares into CFS bandwidth limits.
 """
@@ -21,17 +21,24 @@ from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, need_cores
 from amp_nova.control import homes
 from amp_nova.control.context import MOVED, Context, Home, Instance, Share
-from amp_nova.control.ips_controller import first_share
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.hardware.effective_speed import slowed_by_siblings
 from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import Allocation
-from amp_nova.model.bandwidth import PERIOD_MAX_US, TOLERANCE, Bandwidth, bandwidth, period_us
+from amp_nova.model.bandwidth import (
+    PERIOD_MAX_US,
+    PERIOD_USUAL_MAX_US,
+    TOLERANCE,
+    Bandwidth,
+    bandwidth,
+    period_us,
+)
+from amp_nova.model.delivered import IPS_UNKNOWN
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 
 GovernedBy = Literal["booking", "ips", "policy", "flavor", "excluded", "none"]
-"""What governs a vCPU: a booking in reference cores, the Ips controller, a best-effort policy,
+"""What governs a vCPU: a booking, its counted instructions, a best-effort policy,
 ``amp:core_type`` alone, somebody else (the instance is paused or limited elsewhere), or nothing."""
 
 STAGGER_RATIO = 0.15
@@ -46,7 +53,7 @@ class Entitlement(Struct, frozen=True):
     ``allowed``: the pCPUs it may be placed on. ``pcpus``: its affinity, ``None`` to leave that
     unchanged. ``share``: what it may use, ``None`` if amp-nova must not limit it; ``limit``: the
     CPU bandwidth limit that follows from it (``control.limit``), ``None`` for no limit, and
-    ``banked_ref_s``: unused booked capacity that it may still use. ``cpu_weight``: that of its
+    ``banked_s``: unused seconds of its booking that it may still use. ``cpu_weight``: that of its
     instance, ``None`` to leave it unchanged. ``note``: what is not enforced, and why;
     ``ineffective``: whether because its limit is written, and something else decides.
     """
@@ -62,7 +69,7 @@ class Entitlement(Struct, frozen=True):
     home: Home = Home()
     share: Share | None = None
     limit: Bandwidth | None = None
-    banked_ref_s: float = 0.0
+    banked_s: float = 0.0
     ineffective: bool = False
 
     @property
@@ -143,10 +150,8 @@ def _in_refcores(
         share = Share(home.max_cores or cores, period)
     elif note is not None:
         share = Share(cores, period)
-    elif booking.burst_s and limit is not None:
-        share = Share(home.cores, period, "bank", booking.burst_s)
     else:
-        share = Share(cores, period, "nothing" if booking.burst_s else "speed")
+        share = Share(cores, period, "speed", booking.burst_s)
     return structs.replace(
         nothing,
         pcpus=pcpus,
@@ -244,15 +249,9 @@ def _in_ips(
     if not pcpus:
         missing = demand or Demand(nothing.key, 0.0, now.allowed, booking.core_type)
         return structs.replace(nothing, note=f"not enforced: {homes.unusable(missing, topology)}")
-    note: str | None
-    ips = nothing.booking.ips or 0.0
-    if booking.limit == "soft":
-        share, reason, note = Share(), f"{ips:g} Ips, soft", _unverifiable(now)
-        if demand is not None and core_type is not None:
-            cores = home.max_cores or need_cores(demand, core_type)
-            share = Share(cores, _period_us(demand, home, topology))
-    else:
-        share, reason, note = _ips_share(ips, now, core_type)
+    share, reason, note = _ips_share(nothing.booking.ips or 0.0, booking, now, core_type, home)
+    if demand is not None and share.cores is not None:
+        share = structs.replace(share, period_us=_period_us(demand, home, topology))
     counted = share.follows == "counts"
     if demand is None and not counted:  # it can be neither converted nor counted
         unlimited = _best_effort(nothing, booking, now, context)
@@ -279,22 +278,24 @@ def _unverifiable(now: Allocation) -> str | None:
 
 
 def _ips_share(
-    ips: float, now: Allocation, core_type: CoreType | None
+    ips: float, booking: Booking, now: Allocation, core_type: CoreType | None, home: Home
 ) -> tuple[Share, str, str | None]:
     """The share of a vCPU that books Ips, the reason for it, and why it is not verifiable, if so.
 
-    The Ips controller sets the limit if instructions are counted; otherwise nominal Ips do.
     ``core_type``: where it shall run; ``None`` if its booking cannot be converted to capacity.
     """
     nominal = core_type.nominal_ips if core_type else None
-    if (note := _unverifiable(now)) is None:
-        share = Share(first_share(ips, nominal), follows="counts")
+    cores, note = ips / (nominal or IPS_UNKNOWN), _unverifiable(now)
+    if booking.limit == "soft":
+        return Share(home.max_cores or cores if nominal else None), f"{ips:g} Ips, soft", note
+    if note is None:
+        share = Share(cores, PERIOD_USUAL_MAX_US, "counts", booking.burst_s)
         return share, f"{ips:g} Ips, enforced by counting", None
     if nominal is None:
         note = f"{note}, and no nominal Ips are known: run amp-nova calibrate"
         return Share(), f"{ips:g} Ips, not limited", note
     note = f"{note}, so nominal Ips limit it"
-    return Share(ips / nominal), f"{ips:g} Ips / {nominal:g} nominal Ips", note
+    return Share(cores), f"{ips:g} Ips / {nominal:g} nominal Ips", note
 
 
 def _ineffective(

@@ -72,12 +72,10 @@ class ForeignChanges(Struct, frozen=True):
         return structs.replace(self, expected={}, in_force={}, incarnations={}, cpu_weights={})
 
 
-def differences(
-    expected: Entitlement, now: Allocation, ips_limit: Bandwidth | None = None
-) -> tuple[str, ...]:
+def differences(expected: Entitlement, now: Allocation, limit: Bandwidth | None) -> tuple[str, ...]:
     """What somebody else changed of a vCPU: ``quota``, ``affinity``, ``burst``.
 
-    ``ips_limit``: what the Ips controller last set. An expected affinity that is no longer allowed
+    ``limit``: what was last set. An expected affinity that is no longer allowed
     was changed by Nova, which is not foreign. Best effort that competes with bookings is not
     compared, because its limit depends on the core type it is on.
     """
@@ -85,9 +83,7 @@ def differences(
     if expected.share is not None and expected.share.by_core_type:
         return ()
     if expected.share is not None:
-        limit = ips_limit if expected.governed_by == "ips" else expected.limit
-        unknown = expected.governed_by == "ips" and ips_limit is None
-        if not unknown and now.bandwidth != limit:
+        if now.bandwidth != limit:
             causes.append("quota")
         if now.burst_us and expected.limit is not None:
             causes.append("burst")
@@ -120,9 +116,12 @@ def compare(
     before: ForeignChanges,
     observation: Observation,
     now: Allocations,
-    ips_limits: Mapping[VcpuKey, Bandwidth],
+    between: Mapping[VcpuKey, Bandwidth | None],
 ) -> ForeignChanges:
-    """Compare what is in force with what was expected, except of paused or restarted instances."""
+    """Compare what is in force with what was expected, except of paused or restarted instances.
+
+    ``between``: the limits written since the last cycle.
+    """
     now_s, was = observation.time_ns / 1e9, before.in_force
     incarnations = {d.domain.resource: d.domain.incarnation for d in observation.domains}
     counts, moved, instances = Counter(before.counts), {}, {}
@@ -132,7 +131,7 @@ def compare(
         same = before.incarnations.get(resource) == incarnations.get(resource)
         if key not in now or now[key] == was.get(key) or resource in observation.paused or not same:
             continue
-        causes = differences(expected, now[key], ips_limits.get(key))
+        causes = differences(expected, now[key], between.get(key, expected.limit))
         affinity, pcpus = expected.pcpus, now[key].pcpus
         hotplug = affinity and by_hotplug(affinity, pcpus, before.topology, observation.topology)
         if "affinity" in causes and hotplug:

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limit of every vCPU, and what it carries over from cycle to cycle.
 
-Quotas are decided here; between cycles, the fast loop adjusts those of Ips. A vCPU's share
-(``control.entitlement``) is its limit as long as nothing is carried over. In addition:
+A vCPU's share (``control.entitlement``) is its limit as long as nothing is carried over. In
+addition:
 
+* A second of CPU time may be worth less than calibrated, because siblings or a low clock slow the
+  pCPU down (``hardware.effective_speed``); and of a booking in instructions, which are counted,
+  also because of the work that the vCPU does. So the limit is what the booking takes at the worth
+  that was measured last. Where none has been measured yet, it is as low as admission assumes, or
+  that of nominal Ips.
+* What a wrong limit or a slow pCPU cost is made up for, but not what neighbours took. An excess is
+  withdrawn.
 * A vCPU may bank booked time that it does not use (``amp:burst_s``) and spend it later. CFS
-  bandwidth forgets unused quota at the end of each period, so the bank is kept here. What it runs
-  beyond its booking is withdrawn.
-* If siblings or a low clock slow a pCPU down (``hardware.effective_speed``), a share of it is worth
-  less than the booking. So the limit is what the booking takes at the speed of the last cycle, or
-  at the lowest that admission assumes on a pCPU where none has been measured yet, and what that
-  missed is carried over. Only what slow pCPUs cost is made up for, not what neighbours took.
-* The limit of a vCPU whose instructions are counted is the one that its controller set last
-  (``control.ips_controller``), scaled by nominal Ips if the vCPU moves to another core type.
+  bandwidth forgets unused quota at the end of each period, so the bank is kept here.
 * While somebody else keeps moving a vCPU, its limit falls to what its booking means where it is. It
   does not rise again meanwhile: whoever goes to and fro would gain from that.
 * An agent that starts or resumes control adopts the limits that it finds. A limit below the booking
   is raised to the booking at once. Every other change is made step by step, so that no guest
   notices the restart.
 
-Both kinds of balance are one number, in reference-core seconds: what the vCPU may use beyond its
-booking or, if negative, has to pay back.
+All that is owed is one number, in seconds of the booking: what the vCPU may use beyond it or, if
+negative, has to pay back. It changes once in a cycle, and that of a vCPU whose instructions are
+counted several times, because the worth of its CPU time changes with its work.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,30 +29,42 @@ from types import MappingProxyType
 
 from msgspec import Struct, structs
 
-from amp_nova.control import ips_controller
 from amp_nova.control.context import Context, Share, Terms
 from amp_nova.control.entitlement import Entitlement, Entitlements
-from amp_nova.control.ips_controller import OVERDRAFT_S
-from amp_nova.model.allocation import Allocation, Allocations
+from amp_nova.model.allocation import Allocations
 from amp_nova.model.bandwidth import (
     HYSTERESIS_RATIO,
+    TICK_S,
     TOLERANCE,
     Bandwidth,
     bandwidth,
     period_us,
 )
-from amp_nova.model.delivered import Delivery
-from amp_nova.model.observation import VcpuKey
+from amp_nova.model.delivered import Delivery, delivery
+from amp_nova.model.observation import Usage, VcpuKey, VcpuSample
 from amp_nova.model.topology import Topology
 
+OVERDRAFT_S = 1.0
+"""The most that is made up for or withdrawn, in seconds of the booking."""
+CARRY_S = 0.2
+"""The most that is made up for if instructions are counted: a wrong limit lasts no longer."""
 REPAY_S = 4.0
-"""Time in which what slow pCPUs cost, or gave, is paid back."""
+"""Time in which a booking in reference cores is paid back; one in instructions is until it is
+measured again."""
 EXCESS_RATIO = 1.1
-"""The highest limit of a slowed vCPU, relative to the worst case that admission assumes."""
-LEAST_RATIO = 0.5
+"""The highest limit of a booking in reference cores that makes up for something, relative to the
+worst case that admission assumes, or to what the booking takes now."""
+LEAST_RATIO = 0.2
 """A vCPU keeps at least this part of its booking while it pays back."""
-SPEED_LEAST_RATIO = 0.01
-"""No pCPU counts as slower than this, relative to its coefficient."""
+WORTH_LEAST_RATIO = 0.01
+"""CPU time never counts as worth less than this, relative to its calibration."""
+COUNTED_HYSTERESIS_RATIO = 0.02
+"""As ``HYSTERESIS_RATIO``, but for limits that are decided several times in a cycle. What would
+change them by no more than twice this is not paid back yet: that takes two writes."""
+GAP_MAX_S = 1.0
+"""Samples further apart are not compared: the agent hung, the machine slept, a clock jumped."""
+RUN_LEAST_S = 0.000_1
+"""Instructions per CPU second cannot be measured over less CPU time than this."""
 STEP_RATIO = 0.1
 """The most by which an adopted limit may change in one cycle, relative to its value."""
 
@@ -59,70 +72,64 @@ STEP_RATIO = 0.1
 class Carried(Struct, frozen=True):
     """What the next limit of a vCPU depends on, besides its share.
 
-    ``balance_ref_s``: what it may use beyond its booking, negative if it has to pay back;
-    ``kept_ratio``: the speed of ``pcpu``, its home, in the last cycle, relative to its coefficient.
+    ``balance_s``: what it may use beyond its booking, in seconds of it, negative if it has to pay
+    back; ``worth_ratio``: what its CPU time was worth lately, relative to the calibration, on
+    ``pcpu``, its home, unless it is counted; ``pending_s``: time off the pCPU that is either a wait
+    which the kernel has yet to report, or no demand.
     """
 
-    balance_ref_s: float = 0.0
-    kept_ratio: float = 1.0
+    balance_s: float = 0.0
+    worth_ratio: float = 1.0
     pcpu: int | None = None
+    pending_s: float = 0.0
 
     def after(self, interval: Delivery, entitlement: Entitlement) -> "Carried":
         """The state after what was delivered in an interval; ``self`` if nothing changes."""
-        share, refcores = entitlement.share, entitlement.booking.refcores
-        if share is None or refcores is None:
+        share, booking = entitlement.share, entitlement.booking
+        booked = booking.refcores or booking.ips
+        if share is None or booked is None:
             return self
-        kept_ratio = self.kept_ratio
-        got_ref_s = interval.worth_ref_s - interval.lost_ref_s
-        if share.follows == "bank":
-            most_s = share.burst_s
-            balance_ref_s = _banked(self, interval, refcores, got_ref_s)
-        else:
-            most_s = OVERDRAFT_S
-            balance_ref_s = _owed(self, interval, got_ref_s)
-            if interval.worth_ref_s > 0.0:
-                kept_ratio = got_ref_s / interval.worth_ref_s
-        balance_ref_s = max(-refcores * OVERDRAFT_S, min(refcores * most_s, balance_ref_s))
-        if (balance_ref_s, kept_ratio) == (self.balance_ref_s, self.kept_ratio):
+        got_s, worth_ratio = interval.got / booked, self.worth_ratio
+        if interval.worth > 0.0:
+            worth_ratio = interval.got / interval.worth
+        short_s = interval.owed / booked - got_s
+        # What neighbours took is not made up for, but it offsets an earlier excess.
+        limited_s = max(0.0, interval.limited / booked, -self.balance_s)
+        balance_s = self.balance_s + min(short_s, limited_s)
+        # Time without demand pays an excess back, and then fills the bank.
+        unused_s = max(0.0, interval.wall_s - max(interval.demand_s, got_s))
+        balance_s = max(balance_s, min(balance_s + unused_s, share.burst_s))
+        most_s = max(share.burst_s, CARRY_S if share.follows == "counts" else OVERDRAFT_S)
+        balance_s = max(-OVERDRAFT_S, min(most_s, balance_s))
+        if (balance_s, worth_ratio) == (self.balance_s, self.worth_ratio):
             return self
-        return Carried(balance_ref_s, kept_ratio, self.pcpu)
+        return structs.replace(self, balance_s=balance_s, worth_ratio=worth_ratio)
 
     def at(self, entitlement: Entitlement) -> "Carried":
-        """The same at its home, which is as slow as admission assumes until it is measured."""
+        """The same at its home, which is as slow as admission assumes until it is measured.
+
+        What instructions say of CPU time is right on any pCPU.
+        """
         share, home = entitlement.share, entitlement.home
         if share is None or share.follows != "speed" or self.pcpu == home.pcpu:
             return self
         worst = min(1.0, share.cores / home.cores) if share.cores and home.cores else 1.0
-        return structs.replace(self, kept_ratio=worst, pcpu=home.pcpu)
-
-
-def _banked(before: Carried, interval: Delivery, refcores: float, got_ref_s: float) -> float:
-    """The balance after an interval: what was not wanted is banked, an excess is withdrawn."""
-    unused_ref_s = refcores * (interval.wall_s - interval.demand_s)
-    excess_ref_s = max(0.0, got_ref_s - refcores * interval.demand_s)
-    return before.balance_ref_s + unused_ref_s - excess_ref_s
-
-
-def _owed(before: Carried, interval: Delivery, got_ref_s: float) -> float:
-    """The balance after an interval in which a slow pCPU may have cost capacity."""
-    # What neighbours took is not made up for, but it offsets an earlier excess.
-    short_ref_s = interval.owed_ref_s - got_ref_s
-    lost_ref_s = max(0.0, interval.lost_ref_s, -before.balance_ref_s)
-    return before.balance_ref_s + min(short_ref_s, lost_ref_s)
+        return structs.replace(self, worth_ratio=worst, pcpu=home.pcpu)
 
 
 class Limits(Struct, frozen=True):
     """What limits depend on from one cycle to the next.
 
-    ``carried``: by vCPU whose limit follows a bank or the speed of its pCPU; ``delivered``: the
-    deliveries that it takes into account; ``counted``: the limits that the Ips controllers set
-    last; ``adopting``: the vCPUs whose adopted limits are still
+    ``carried``: by vCPU whose limit varies; ``delivered``: the deliveries that it takes into
+    account; ``samples``: of the vCPUs that are sampled between cycles, the last ones; ``between``:
+    the limits written since the last cycle; ``adopting``: the vCPUs whose adopted limits are still
     being changed step by step, ``None`` before the limits in force have been adopted.
     """
 
     carried: Mapping[VcpuKey, Carried] = MappingProxyType({})
     delivered: Mapping[VcpuKey, Delivery] = MappingProxyType({})
-    counted: Mapping[VcpuKey, Bandwidth] = MappingProxyType({})
+    samples: Mapping[VcpuKey, VcpuSample] = MappingProxyType({})
+    between: Mapping[VcpuKey, Bandwidth | None] = MappingProxyType({})
     adopting: frozenset[VcpuKey] | None = None
 
 
@@ -140,14 +147,14 @@ def steady(
 
     ``speeds_vary``: whether limits follow what busy siblings and low clocks cost.
     """
-    varies = ("bank", "counts", "falls", *(("speed",) if speeds_vary else ()))
     limited, varying = {}, []
     for key, entitlement in entitlements.items():
         share = entitlement.share
         if share is not None:
             steady_limit = _steady(entitlement, share, topology)
             entitlement = structs.replace(entitlement, limit=steady_limit)
-            if share.follows in varies:
+            speed_matters = share.follows == "speed" and (speeds_vary or share.burst_s)
+            if speed_matters or share.follows in ("counts", "falls"):
                 varying.append(key)
         limited[key] = entitlement
     return Steady(_per_instance(limited) if terms.one_limit else limited, tuple(varying))
@@ -158,16 +165,14 @@ def _steady(entitlement: Entitlement, share: Share, topology: Topology) -> Bandw
     cores = share.on(core_type)
     if cores is None:
         return None
-    if share.follows == "counts":
-        return ips_controller.limit(cores)
     return bandwidth(cores, share.period_us or period_us(min(1.0, cores)))
 
 
 def carry(before: Limits, limited: Steady, delivered: Mapping[VcpuKey, Delivery]) -> Limits:
     """What limits depend on after one more interval.
 
-    ``delivered``: what the vCPUs whose limits vary have been delivered, as far as that is accounted
-    in reference cores.
+    ``delivered``: what the vCPUs whose limits vary have been delivered. Those that are sampled
+    between cycles have it in their samples.
     """
     if not limited.varying and not before.carried:
         return before
@@ -176,86 +181,129 @@ def carry(before: Limits, limited: Steady, delivered: Mapping[VcpuKey, Delivery]
     # A vCPU that cannot be read in this cycle keeps what it carries.
     unread = [k for k in before.carried if k not in entitlements and k[0] in instances]
     carried = {key: before.carried[key] for key in unread}
-    sums = {key: before.delivered[key] for key in unread}
+    sums = {key: before.delivered[key] for key in unread if key in before.delivered}
     for key in limited.varying:
-        if entitlements[key].governed_by not in ("ips", "excluded"):
+        if entitlements[key].governed_by == "excluded":
+            continue
+        state = before.carried.get(key) or Carried()
+        if key not in before.samples:
             sums[key], last = delivered[key], before.delivered.get(key)
-            state = before.carried.get(key) or Carried()
             if last is not None and last != sums[key]:
                 state = state.after(sums[key].since(last), entitlements[key])
-            carried[key] = state.at(entitlements[key])
+        carried[key] = state.at(entitlements[key])
     return structs.replace(before, carried=carried, delivered=sums)
 
 
 def decide(
-    limited: Steady,
-    carried: Mapping[VcpuKey, Carried],
-    counted: Mapping[VcpuKey, Bandwidth],
-    now: Allocations,
-    context: Context,
+    limited: Steady, carried: Mapping[VcpuKey, Carried], now: Allocations, context: Context
 ) -> Entitlements:
     """The limit of every vCPU until the next cycle; ``now``: what is in force."""
     if not limited.varying:
         return limited.entitlements
     varied = dict(limited.entitlements)
     for key in limited.varying:
-        entitlement, allocation = varied[key], now[key]
-        if entitlement.governed_by == "ips":
-            last = counted.get(key) or allocation.bandwidth
-            varied[key] = _counted(entitlement, allocation, last, context.topology)
-        elif entitlement.governed_by == "excluded":
-            limit = min(allocation.bandwidth, entitlement.limit, key=_cores)
+        entitlement, limit = varied[key], now[key].bandwidth
+        if entitlement.governed_by == "excluded":
+            limit = min(limit, entitlement.limit, key=_cores)
             varied[key] = structs.replace(entitlement, limit=limit)
         else:
-            cycle_s, limit = context.terms.cycle_s, allocation.bandwidth
-            varied[key] = _following(entitlement, carried[key], limit, cycle_s)
+            varied[key] = _following(entitlement, carried[key], limit, context.terms)
     return _per_instance(varied) if context.terms.one_limit else varied
 
 
-def _counted(
-    entitlement: Entitlement, now: Allocation, last: Bandwidth | None, topology: Topology
-) -> Entitlement:
-    """The limit that the Ips controller set last, scaled if the vCPU moves to another core type.
-
-    A vCPU without a limit gets its share, which is right for nominal Ips.
-    """
-    if last is None:
-        return entitlement
-    current, target = topology.only_type(now.pcpus), entitlement.core_type
-    if current is None or target is None or current.name == target:
-        return structs.replace(entitlement, limit=last)
-    nominal = topology.core_type(target).nominal_ips
-    if nominal is None or current.nominal_ips is None:
-        return structs.replace(entitlement, limit=last)
-    share = min(1.0, last.cores * current.nominal_ips / nominal)
-    return structs.replace(entitlement, limit=ips_controller.limit(share))
-
-
 def _following(
-    entitlement: Entitlement, state: Carried, now: Bandwidth | None, cycle_s: float
+    entitlement: Entitlement, state: Carried, now: Bandwidth | None, terms: Terms
 ) -> Entitlement:
     """The limit with which the balance is repaid, or the present one if that is about as good."""
     share, home = entitlement.share, entitlement.home
-    refcores = entitlement.booking.refcores
-    if share is None or share.cores is None or refcores is None:
+    if share is None or share.cores is None:
         return entitlement
-    cores = min(1.0, share.cores)
-    at_speed = cores / max(state.kept_ratio, SPEED_LEAST_RATIO)
-    if share.follows == "bank":
-        repay_s, most = cycle_s, home.max_cores or cores
-    else:
-        repay_s, most = REPAY_S, min(1.0, EXCESS_RATIO * max(home.cores or 0.0, at_speed))
-    limit_cores = at_speed * (1.0 + state.balance_ref_s / (refcores * repay_s))
-    limit = bandwidth(
-        min(max(limit_cores, LEAST_RATIO * cores), most), share.period_us or period_us(cores)
-    )
-    if _close(now, limit, HYSTERESIS_RATIO * cores):
+    cores = share.cores / max(state.worth_ratio, WORTH_LEAST_RATIO)
+    counted = share.follows == "counts"
+    repay_s, most, hysteresis_ratio = REPAY_S, 1.0, HYSTERESIS_RATIO
+    if counted:
+        repay_s, hysteresis_ratio = terms.tick_s, COUNTED_HYSTERESIS_RATIO
+    elif state.balance_s <= 0.0 or not share.burst_s:
+        most = EXCESS_RATIO * max(home.cores or 0.0, cores)
+    if share.burst_s and state.balance_s > 0.0:
+        repay_s = min(repay_s, terms.cycle_s)
+        most = max(cores, home.max_cores or 0.0)
+    repays = state.balance_s / repay_s
+    if counted and abs(repays) <= 2.0 * COUNTED_HYSTERESIS_RATIO:
+        repays = 0.0
+    limit_cores = cores * max(LEAST_RATIO, 1.0 + repays)
+    limit = bandwidth(min(limit_cores, most, 1.0), share.period_us or period_us(min(1.0, cores)))
+    if _close(now, limit, hysteresis_ratio * min(1.0, cores)):
         limit = now
-    banked_ref_s = max(0.0, state.balance_ref_s) if share.follows == "bank" else 0.0
+    banked_s = max(0.0, state.balance_s) if share.burst_s else 0.0
     reason = entitlement.reason
-    if abs(state.kept_ratio - 1.0) >= 0.01:
-        reason = f"{reason}, at {state.kept_ratio:.2f} of its speed lately"
-    return structs.replace(entitlement, limit=limit, banked_ref_s=banked_ref_s, reason=reason)
+    if not counted and abs(state.worth_ratio - 1.0) >= 0.01:
+        reason = f"{reason}, at {state.worth_ratio:.2f} of its speed lately"
+    return structs.replace(entitlement, limit=limit, banked_s=banked_s, reason=reason)
+
+
+def measured(
+    limits: Limits,
+    entitlements: Entitlements,
+    samples: Mapping[VcpuKey, VcpuSample],
+    terms: Terms,
+) -> tuple[Limits, dict[VcpuKey, Bandwidth | None]]:
+    """What limits depend on after one more sample of counted vCPUs, and the limits that change."""
+    carried, changed = dict(limits.carried), {}
+    for key, sample in samples.items():
+        was, state, entitlement = limits.samples.get(key), carried.get(key), entitlements[key]
+        if was is None or state is None:
+            continue
+        limit = limits.between.get(key, entitlement.limit)
+        carried[key] = _counted(state, entitlement, limit, was, sample)
+        if carried[key] is not state:
+            new = _following(entitlement, carried[key], limit, terms).limit
+            if new != limit:
+                changed[key] = new
+    return structs.replace(limits, carried=carried, samples=samples), changed
+
+
+def _counted(
+    state: Carried,
+    entitlement: Entitlement,
+    limit: Bandwidth | None,
+    was: VcpuSample,
+    now: VcpuSample,
+) -> Carried:
+    """The state after what a vCPU did between two samples.
+
+    The kernel reports a wait when it ends. So time off the pCPU counts as a wait up to the longest
+    that the limit can cause, and beyond that as no demand.
+    """
+    share, ips = entitlement.share, entitlement.booking.ips
+    wall_s, run_s = (now.time_ns - was.time_ns) / 1e9, (now.run_ns - was.run_ns) / 1e9
+    wait_s, got = (now.wait_ns - was.wait_ns) / 1e9, float(now.instructions - was.instructions)
+    jumped = not 0.0 < wall_s <= GAP_MAX_S or run_s < 0.0 or wait_s < 0.0 or got < 0.0
+    if jumped or share is None or not share.cores or not ips:
+        return state
+    cores, off_s = _cores(limit), max(0.0, wall_s - run_s)
+    longest_s = (limit.period_us / 1e6 if limit else 0.0) + TICK_S / cores
+    pending_s = max(0.0, state.pending_s + off_s - wait_s)
+    idle_s = min(max(0.0, pending_s - longest_s), off_s)
+    used = Usage(wall_s, run_s, off_s - idle_s, 0.0)
+    worth = run_s * ips / share.cores if run_s >= RUN_LEAST_S and got else 0.0
+    state = structs.replace(state, pending_s=min(pending_s - idle_s, longest_s))
+    return state.after(delivery(used, cores, ips, worth, got), entitlement)
+
+
+def without_balance(
+    limits: Limits, entitlements: Entitlements, terms: Terms
+) -> dict[VcpuKey, Bandwidth | None]:
+    """The limits that change if nothing is to be made up for or withdrawn."""
+    changed = {}
+    for key, state in limits.carried.items():
+        entitlement = entitlements.get(key)
+        if entitlement is not None and entitlement.governed_by != "excluded":
+            now = limits.between.get(key, entitlement.limit)
+            limit = _following(entitlement, structs.replace(state, balance_s=0.0), now, terms).limit
+            if limit != now:
+                changed[key] = limit
+    return changed
 
 
 def _close(now: Bandwidth | None, new: Bandwidth | None, cores: float) -> bool:

@@ -54,7 +54,9 @@ def _opened(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o600)
-    except FileNotFoundError:  # only the first time: the fast loop takes a lock many times a second
+    except (
+        FileNotFoundError
+    ):  # only the first time: between cycles a lock is taken several times a second
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, flags, 0o600)
 

@@ -91,11 +91,10 @@ class VcpuThread(Thread):
         return reading
 
     def sample(self) -> VcpuSample | None:
-        """A sample for the fast loop; ``None`` while nothing counts the vCPU's instructions."""
+        """Its CPU time and instructions; ``None`` while nothing counts the latter."""
         raw, last = self.schedstat(), self._sampled
         if last is not None and raw == last[0]:  # it slept: its counters have not moved
-            was = last[1]
-            return VcpuSample(time.monotonic_ns(), was.run_ns, was.wait_ns, was.instructions)
+            return structs.replace(last[1], time_ns=time.monotonic_ns())
         counts = self.counts.read()
         if counts is None:
             self._sampled = None

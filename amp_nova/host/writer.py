@@ -140,7 +140,7 @@ class Writer:
             return Outcome()
         return self._locked(changes, LOCK_WAIT_S)
 
-    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
+    def throttle(self, limits: Mapping[VcpuKey, Bandwidth | None]) -> Mapping[VcpuKey, Failure]:
         """Write limits at once; returns the failures, which the caller retries.
 
         If another process has the lock, all vCPUs fail.

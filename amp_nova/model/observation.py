@@ -58,7 +58,7 @@ class VcpuReading(Struct, frozen=True):
 
 
 class VcpuSample(Struct, frozen=True):
-    """One vCPU in the fast loop: what the Ips controller needs, read at ``time_ns``."""
+    """The CPU time of a vCPU and its instructions, read together between two cycles."""
 
     time_ns: int
     run_ns: int

@@ -13,7 +13,7 @@ from functools import cache
 
 from amp_nova.agent.loop import LoopSettings
 from amp_nova.control.context import Terms
-from amp_nova_lab.printed_controller import CONTROLLERS
+from amp_nova_lab.printed_controller import LOOPS
 from amp_nova_lab.report import VmResultWithRequests
 from amp_nova_lab.reproduce.experiment import (
     Figure,
@@ -87,7 +87,7 @@ def _times(inputs: Core, fast: int, vcpus: int, speedup: float, solution: str) -
 
     ``solution``: none, ``1``, or the controller of solution 2.
     """
-    counted = solution in CONTROLLERS
+    counted = solution in LOOPS
     where = ["fast"] * fast + ["slow"] * (vcpus - fast)
     guests = [
         guest(

@@ -17,7 +17,7 @@ from amp_nova.agent.loop import LoopSettings
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import Booking, parse
 from amp_nova.model.topology import Topology
-from amp_nova_lab.printed_controller import CONTROLLERS
+from amp_nova_lab.printed_controller import LOOPS
 from amp_nova_lab.scenarios import hosts
 from amp_nova_lab.scenarios import workload as workloads
 from amp_nova_lab.scenarios.document import (
@@ -41,7 +41,7 @@ class RunKeys(Keys, frozen=True):
 
     duration_s: Duration | None = None
     seed: Seed | None = None
-    ips_controller: Annotated[str, one_of(*CONTROLLERS)] | None = None
+    ips_controller: Annotated[str, one_of(*LOOPS)] | None = None
 
 
 class VmKeys(Keys, frozen=True):
@@ -125,9 +125,9 @@ def read(whole: Place, agent_options: AgentOptions) -> Scenario:
         vcpus_left -= vm.vcpus
         guests[vm.name] = _guest(vm, at, topology)
     controller = keys.agent.pop("ips_controller", "default")
-    if controller not in list(CONTROLLERS):
+    if controller not in list(LOOPS):
         at = whole["agent"]["ips_controller"]
-        raise at.refused(f"an Ips controller: {', '.join(CONTROLLERS)}")
+        raise at.refused(f"an Ips controller: {', '.join(LOOPS)}")
     return Scenario(
         name=keys.name or Path(whole.file).stem,
         duration_s=keys.duration_s,

@@ -111,8 +111,8 @@ class RandomHost:
         self.means.append(whole.result().ratio)
         keys = [(name, i) for i in self.accounts.entries[name]]
         found = self.accounts.deliveries(keys).values()
-        got = sum(d.worth_ref_s - d.lost_ref_s for d in found)
-        self.believed.append(got / sum(d.owed_ref_s for d in found))
+        got = sum(d.got for d in found)
+        self.believed.append(got / sum(d.owed for d in found))
 
     def run(self):
         """Guests come and go for a minute."""

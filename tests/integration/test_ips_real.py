@@ -10,11 +10,11 @@ from statistics import fmean
 
 import pytest
 
-from amp_nova.control.ips_controller import CARRY_S
 from tests.support.lab import FAST, LIMITED, SLOW, measured, undisturbed, until
 
 pytestmark = pytest.mark.measures
 SECONDS = 12
+CARRY_S = 0.1
 READ_S = 0.01
 """A test that is interrupted for longer while it reads would take that for a speed."""
 ATTAINABLE = 0.9

@@ -151,7 +151,7 @@ def agent_cycle(s: State) -> Iterator[Step]:
             new = a.of == s.domain != s.record[0]
             record = (a.of, a.kept) if new else s.record
             locked = agent_at(s, "tick", lock="agent", record=record)
-            yield "agent: the fast loop locks and checks", locked
+            yield "agent: a tick locks and checks", locked
         if has:
             yield "agent: begins a cycle", agent_at(s, "observe")
         elif not s.lock:  # one step: it has the lock, and the guard does not
@@ -177,7 +177,7 @@ def agent_cycle(s: State) -> Iterator[Step]:
 
 
 def agent_writes(s: State) -> Iterator[Step]:
-    """The agent's ``apply``, and a ``throttle`` of its fast loop."""
+    """The agent's ``apply``, and a ``throttle`` between cycles."""
     a = s.agent
     if a.at == "lock" and not s.lock:
         yield "agent: locks", agent_at(s, "pauses", lock="agent")

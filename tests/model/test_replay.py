@@ -48,7 +48,7 @@ EVENTS_SHARE, MANY = 0.15, 1_000_000
 GUARD = ("record", "alive", "may", "read", "write", "pauses")
 AGENT = ("take", "observe", "lock", "pauses", "record", "check", "write", "unlock", "renew", "put")
 """The calls before which the programs stop: what the model has as ``at``."""
-FAST_LOOP = "agent: the fast loop locks and checks"
+TICK = "agent: a tick locks and checks"
 
 
 class KilledProgramError(BaseException):
@@ -213,17 +213,17 @@ class Replay:
             self._clock.ns += 10**9
         if at == "poll":
             self._running[who] = Program(self._watch.poll, GUARD)
-        elif name == FAST_LOOP:
+        elif name == TICK:
             limits = {KEY: model.LIMITS[before.agent.home]}
             tick = partial(self._writer.throttle, limits)
             self._running[who] = Program(tick, ("write", "unlock"))
         elif at == "take":
             self._running[who] = Program(self._cycle, AGENT)
         program = self._running[who]
-        stands = program.at == {"ask": "may"}.get(at, at) and name != FAST_LOOP
+        stands = program.at == {"ask": "may"}.get(at, at) and name != TICK
         if stands:
             program.go()
-        # The last write of the fast loop, and the guard's undoing, are one step of the model.
+        # The last write of a tick, and the guard's undoing, are one step of the model.
         if at == "tick" or (stands and (who, at) == ("guard", "pauses")):
             while program.at != "end":
                 program.go()
@@ -328,8 +328,8 @@ def walk(rng, seen):
         ways = list(model.alone(s))
         if not ways or rng.random() < EVENTS_SHARE:
             ways = list(model.environment(s, MANY))
-        if s.limit == s.agent.home:  # then the fast loop writes nothing
-            ways = [way for way in ways if way[0] != FAST_LOOP] or ways
+        if s.limit == s.agent.home:  # then a tick writes nothing
+            ways = [way for way in ways if way[0] != TICK] or ways
         counts = {way: seen[way[0], s.guard.at, s.agent.at] for way in ways}
         name, after = rng.choice([w for w in ways if counts[w] == min(counts.values())])
         seen[name, s.guard.at, s.agent.at] += 1

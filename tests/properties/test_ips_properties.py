@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop
+from amp_nova.control.context import Terms
+from amp_nova.control.limit import CARRY_S
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova_lab.host import SimHost
@@ -26,6 +28,7 @@ TYPES = (
     CoreType("slow", 1.0, "test", nominal_ips=REFERENCE_IPS),
     CoreType("fast", COEFFICIENT, "test", nominal_ips=REFERENCE_IPS * COEFFICIENT),
 )
+TICK_S = Terms().tick_s
 GREATEST = 2.0
 """The greatest level of a path, over its least."""
 
@@ -65,7 +68,7 @@ def run(guests, lasts_s, each):
     host = SimHost(topology(each), guests)
     loop = Loop(host, host)
     loop.cycle()
-    ticks = round(1.0 / loop.fast.tick_s)
+    ticks = round(1.0 / loop.tick_s)
     seconds = {g.name: [] for g in guests}
     before = {g.name: host.meters(g.name)[0] for g in guests}
     for second in range(lasts_s):
@@ -117,15 +120,15 @@ def walked(made):
 @settings(max_examples=examples(25))
 @given(st.tuples(bookings, core_types, phases | steps.map(walked)))
 def test_a_booking_is_held(case):
-    """Within 1 % over the run; in every second but the first within 3 %, and never far off."""
+    """Within 1 % over the run; a second is off by what a change does until it is measured."""
     booked, core_type, path = case
     made = guest("vm", core_type, booked, path)
 
     got = run([made], LASTS_S, each=1)["vm"]
 
     assert got.ratio == pytest.approx(1.0, abs=0.01)
-    assert got.least >= 0.97
-    assert got.most <= 1.03
+    assert got.least >= 1.0 - 2.0 * TICK_S
+    assert got.most <= 1.0 + 2.0 * TICK_S
 
 
 @settings(max_examples=examples(15))
@@ -137,7 +140,7 @@ def test_who_rests_gets_its_booking_when_it_wants_it(booked, core_type, path, ut
     got = run([made], LASTS_S, each=1)["vm"]
 
     assert got.ratio == pytest.approx(1.0, abs=0.01)
-    assert got.most <= 1.03
+    assert got.most <= 1.0 + TICK_S
 
 
 @settings(max_examples=examples(15))
@@ -150,7 +153,7 @@ def test_more_than_a_core_gives_winds_nothing_up(booked, path):
 
     got = run([made], lasts_s, each=1)["vm"]
 
-    assert got.most <= 1.03
+    assert got.most <= 1.0 + CARRY_S + TICK_S
 
 
 @settings(max_examples=examples(10))

@@ -45,7 +45,7 @@ OSLO = ("oslo_config", "oslo_log")
 KERNEL = ("amp_nova.kernel", "amp_nova.model.bandwidth", "amp_nova.model.cpu_weight", EXCEPTIONS)
 
 # The control loop and its parts: what the agent and the simulator share.
-LOOP = ("agent.loop", "agent.fast_loop", "agent.cycle", "agent.state")
+LOOP = ("agent.loop", "agent.cycle", "agent.state")
 SHARED = (*DECISIONS, "amp_nova.ports", "amp_nova.plugins", EXCEPTIONS, VALUES)
 CLIENT = "amp_nova.prometheus"
 
@@ -413,8 +413,8 @@ def glossary_faults(root: Path) -> list[str]:
     terms = (
         "allocation|affinity|admission|back-off|best effort|bin packing|cfs bandwidth|coefficient|"
         "core type|core-type move|deficit|drift|entitlement|foreign change|fragmentation|headroom|"
-        "cpu weight|incarnation|live migration|period|poll|quiesce|quota|reference core|"
-        "reservation|limit|sample|speedup|steal|throttled|virtual time|work-conserving"
+        "cpu weight|incarnation|live migration|period|quiesce|quota|reference core|"
+        "reservation|limit|sample|tick|speedup|steal|throttled|virtual time|work-conserving"
     )
     return [term for term in terms.split("|") if term not in text]
 
@@ -530,13 +530,13 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
         host__writer="g.set_bandwidth(None)",
         agent__state__x="structs.replace(e, limit=q)",
         policies__x="Entitlement(1)",
-        agent__fast_loop="from amp_nova.model.allocation import Step\nStep(None)",
+        agent__cycle="from amp_nova.model.allocation import Step\nStep(None)",
         host__sensor="thread.group.set_bandwidth(None)",
         host__io_threads="import os\nos.sched_setaffinity(1, {2})",
     )
 
     assert decider_faults(root) == [
-        "agent/fast_loop.py may not make Step",
+        "agent/cycle.py may not make Step",
         "agent/state/x.py may not replace limit",
         "host/io_threads.py may not call sched_setaffinity",
         "host/sensor.py may not call set_bandwidth",

@@ -121,9 +121,9 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
             f"coefficient {speed} ({source})."
         )
     lines += [_limit(vcpu), *_would(cycle, vcpu)]
-    if entitlement.banked_ref_s > 0.0:
-        banked = f"{entitlement.banked_ref_s:.3f} reference-core seconds"
-        lines.append(f"It has banked {banked} of unused time, and may use them now.")
+    if entitlement.banked_s > 0.0:
+        banked = f"{entitlement.banked_s:.2f} s of its booking"
+        lines.append(f"It has banked {banked} that it did not use, and may use them now.")
     if (gain := vcpu.profile.speedup) is not None:
         lines.append(
             f"Its own work is {gain.value:.2f} +- {gain.se:.2f} times as fast on the fastest core "

@@ -171,8 +171,8 @@ def undefended_by_cause(snap: Snapshot) -> Mapping[str, float]:
         return {}
     vcpus = Counter(dict.fromkeys(CAUSES[1:], 0))  # the first one is a limit
     for _, vcpu in snap.vcpus:
-        account = vcpu.account
-        owed_ref_s = account.delivery.owed_ref_s or account.ref_s
+        account, booked = vcpu.account, vcpu.entitlement.booking
+        owed_ref_s = account.ref_s if booked.ips is not None else account.delivery.owed
         for cause, short_ref_s in zip(CAUSES, account.shortfall_ref_s, strict=True):
             vcpus[cause] += cause != "throttle" and short_ref_s > (1.0 - KEPT_RATIO) * owed_ref_s
     return {cause: vcpus[cause] for cause in CAUSES[1:]}

@@ -232,7 +232,7 @@ class TestSleepers:
                     for name in self.SUMS:
                         assert getattr(found, name) == approx(getattr(want, name)), name
                     assert found.delivery.wall_s == approx(want.delivery.wall_s)
-                    assert found.delivery.owed_ref_s == approx(want.delivery.owed_ref_s)
+                    assert found.delivery.owed == approx(want.delivery.owed)
                     assert found.recent.cpu_s == approx(want.recent.cpu_s)
                     assert found.recent.demand_s == approx(want.recent.demand_s)
                     minutes = [sum(a.ratios.counts) for a in (found, want)]

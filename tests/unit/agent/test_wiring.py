@@ -106,15 +106,15 @@ def test_what_will_count_is_known_without_a_guest(setup, tmp_path, monkeypatch):
 
 
 def test_the_libvirt_writer_decides_by_what_libvirt_can(setup):
-    """One limit per instance, a sampling period that suits slow writes, values in definitions."""
+    """One limit per instance, samples less often than writes are slow, values in definitions."""
     conf = setup.conf(writer="libvirt")
 
     found = settings.read(conf)
 
-    assert (found.terms.one_limit, found.ips.sp_s) == (True, 0.5)
+    assert (found.terms.one_limit, found.terms.tick_s) == (True, 0.5)
     assert wiring.make_writer(conf, setup.node.sensor).in_definition
     conf = setup.conf()
-    assert settings.read(conf).ips.sp_s == 0.1
+    assert settings.read(conf).terms.tick_s == 0.2
     assert not wiring.make_writer(conf, setup.node.sensor).in_definition
 
 

@@ -61,7 +61,7 @@ def test_noise_affects_cycles_and_misses_and_depends_on_the_seed():
     assert seen[0].instructions == seen[2].instructions
 
 
-def test_the_fast_loop_samples_and_throttles():
+def test_samples_and_limits_between_cycles():
     """Samples equal the readings; a limit applies from the moment it is written."""
     host = SimHost(topology(), [guest()])
     place(host, SLOW)

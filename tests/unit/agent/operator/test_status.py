@@ -106,9 +106,9 @@ def test_booking_is_explained_from_entitlement_to_delivery():
 def test_banked_time_is_explained():
     """A limit above the booking: unused time is banked and may be used now."""
     vcpu = reports.booked()
-    vcpu = altered(vcpu, limit=Bandwidth(50_000, 100_000), banked_ref_s=0.75)
+    vcpu = altered(vcpu, limit=Bandwidth(50_000, 100_000), banked_s=0.75)
 
-    said = "It has banked 0.750 reference-core seconds of unused time, and may use them now."
+    said = "It has banked 0.75 s of its booking that it did not use, and may use them now."
     assert said in explained(vcpu)
     assert not [line for line in explained(reports.booked()) if "banked" in line]
 

@@ -93,7 +93,7 @@ def written(*, memoize=True, copies=False, accounts=True):
             host.remove("waits")
         if step == 250:
             host.add(guest("late", pref_core="0.7"))
-        if loop.fast.active:
+        if loop.tick_s and step % 2 == 0:
             loop.tick()
         if step % 10 == 0:
             loop.cycle()
