@@ -34,7 +34,7 @@ class Trace:
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_pause_stops_all_writes_until_it_ends(guests, agent, tmp_path):
-    """Until it ends: neither a cycle nor a tick between cycles writes, however wrong the limit is."""
+    """Until it ends: neither a cycle nor a tick writes, however wrong the limit is."""
     guest = guests.guest("traced", {"amp:ips": "200M"}, counter=True, cpuset=str(FAST))
     agent.start()
     until(lambda: quota(guest) is not None, 10, "a limit")

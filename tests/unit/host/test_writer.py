@@ -251,7 +251,7 @@ def test_apply_takes_the_lock(node):
 
 
 def test_apply_waits_for_the_process_that_holds_the_lock(tmp_path, monkeypatch):
-    """With the real lock file: nothing is written until it is free. A tick between cycles does not wait."""
+    """With the real lock file: nothing is written until it is free. A tick does not wait."""
     state_path, began, outcomes, waits = tmp_path / "state", threading.Event(), [], []
 
     def lock(wait_s):
