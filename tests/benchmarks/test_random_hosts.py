@@ -65,7 +65,7 @@ class RandomHost:
     def __init__(self, seed):
         self.chance = random.Random(f"host {seed}")
         self.topology = topology(self.chance)
-        self.admits = CloudHost("host", self.topology, "none")
+        self.admits = CloudHost("host", self.topology)
         self.host = SimHost(self.topology, seed=seed)
         settings = LoopSettings(Terms(RESERVE_RATIO), accounts=False)
         self.loop = Loop(self.host, self.host, settings, load_policy("none"), stopwatch=lambda: 0.0)
