@@ -6,7 +6,7 @@ from oslo_config import cfg
 from amp_nova.agent.loop import LoopSettings
 from amp_nova.control.context import Terms
 
-TICK_S = {"cgroup": 0.2, "libvirt": 0.5}
+TICK_S = {"cgroup": 0.05, "libvirt": 0.5}
 """Seconds between two samples of counted instructions, by writer: a write through libvirt costs
 1000 times more."""
 

@@ -30,7 +30,7 @@ class Terms:
     reserve_ratio: float = 0.0
     one_pcpu: bool = False
     cycle_s: float = 1.0
-    tick_s: float = 0.2
+    tick_s: float = 0.05
     enforce: bool = True
     smt: str = "shared"
     one_limit: bool = False

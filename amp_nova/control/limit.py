@@ -49,8 +49,10 @@ OVERDRAFT_S = 1.0
 CARRY_S = 0.2
 """The most that is made up for if instructions are counted: a wrong limit lasts no longer."""
 REPAY_S = 4.0
-"""Time in which a booking in reference cores is paid back; one in instructions is until it is
-measured again."""
+"""Time in which a booking in reference cores is paid back."""
+COUNTED_REPAY_S = 0.1
+"""The same of one whose instructions are counted, or the time between two samples if that is
+longer."""
 EXCESS_RATIO = 1.1
 """The highest limit of a booking in reference cores that makes up for something, relative to the
 worst case that admission assumes, or to what the booking takes now."""
@@ -222,7 +224,8 @@ def _following(
     counted = share.follows == "counts"
     repay_s, most, hysteresis_ratio = REPAY_S, 1.0, HYSTERESIS_RATIO
     if counted:
-        repay_s, hysteresis_ratio = terms.tick_s, COUNTED_HYSTERESIS_RATIO
+        hysteresis_ratio = COUNTED_HYSTERESIS_RATIO
+        repay_s = max(COUNTED_REPAY_S, terms.tick_s)
     elif state.balance_s <= 0.0 or not share.burst_s:
         most = EXCESS_RATIO * max(home.cores or 0.0, cores)
     if share.burst_s and state.balance_s > 0.0:

@@ -80,7 +80,7 @@ def test_a_change_of_work_costs_one_sample_and_is_paid_back(factor):
     vcpu.let(1.0)
     vcpu.rate *= factor
 
-    first, rest = vcpu.let(TERMS.tick_s), vcpu.let(0.8)
+    first, rest = vcpu.let(TERMS.tick_s), vcpu.let(1.0 - TERMS.tick_s)
 
     assert first == pytest.approx(factor * TERMS.tick_s, rel=0.01)
     assert first + rest == pytest.approx(1.0, abs=0.03)
