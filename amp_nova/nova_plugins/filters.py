@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``AmpCapacityFilter``: a host passes if the booking can be packed beside its other bookings."""
+"""``AmpCapacityFilter``: a host passes if the booking can be packed beside its other bookings.
+
+When Nova turns to a host that passed, its capacity is reserved (``nova_plugins.decisions``).
+"""
 
 import functools
 import logging
