@@ -179,7 +179,8 @@ def _in_refcores(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None
 def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
     """``gives_per_s`` is this work's own Ips without losses; nominal Ips if it did not run.
 
-    That work is slower than nominal excuses the host: a guest can be as slow as it likes.
+    That work is slower than nominal excuses the host, because a guest can be as slow as it likes:
+    minutes are not missed for it (``Window.excused``), and its shortfall counts as ``core_type``.
     """
     if ran.booking.ips is None or used.instructions is None:
         return None

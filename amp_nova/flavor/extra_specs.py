@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The grammar of ``amp:*`` extra specs, and the booking that a flavor expresses in it.
 
-``TABLE`` defines the grammar. Validators, filter, agent, command line and simulator all use it.
+``TABLE`` defines the grammar. Validators, filter, agent, command line and simulator all use it. A
+new key is a row of it, a field of ``Booking`` that ``examine`` fills, and a row in the table of
+``doc/source/admin/first-server.rst``; one that the scheduler has to know is in the host report, too
+(``wire.host_report``).
 """
 
 import difflib

@@ -10,7 +10,7 @@ class ValidatorsTest(CloudTestCase):
     HOSTS: ClassVar = {}  # Nova's API alone
 
     def test_the_grammar_is_accepted_and_all_else_rejected_with_what_is_allowed(self):
-        """Every key of the table, with and without an index; 400 has the grammar's message.
+        """Keys with and without an index; 400 has the grammar's message.
 
         ``tests/unit/flavor/test_extra_specs.py`` has all that it allows and refuses.
         """

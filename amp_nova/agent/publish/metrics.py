@@ -7,7 +7,9 @@ instance. A row's accessor reads the record
 and returns a number, a mapping from values of the row's own labels to numbers, or ``None`` (no
 sample) if the value is unknown. The section adds the labels that name the record.
 
-Families are built at every scrape, so a series ends when its instance does.
+Families are built at every scrape, so a series ends when its instance does. A new metric is a row
+here, a value in the record that it reads, and a term in ``doc/source/reference/metrics.rst``
+(``test_metrics``).
 """
 
 from collections import Counter
