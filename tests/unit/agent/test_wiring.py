@@ -114,7 +114,7 @@ def test_the_libvirt_writer_decides_by_what_libvirt_can(setup):
     assert (found.terms.one_limit, found.terms.tick_s) == (True, 0.5)
     assert wiring.make_writer(conf, setup.node.sensor).in_definition
     conf = setup.conf()
-    assert settings.read(conf).terms.tick_s == 0.2
+    assert settings.read(conf).terms.tick_s == 0.05
     assert not wiring.make_writer(conf, setup.node.sensor).in_definition
 
 
