@@ -279,7 +279,7 @@ def test_a_request_for_many_hosts_takes_a_bounded_time(
         for number in range(HOSTS):
             reported._entries[f"host{number}"].results.clear()
             for at in range(pending):
-                each = Pending(request(pref_core=0.05), 0.0)
+                each = Pending((request(pref_core=0.05),), 0.0)
                 reported.decided(f"host{number}", f"{number}-new{at}", each)
         took_s.append(request_s(ours, states, specs, vcpus, numa))
     novas_s = request_s(novas, states, specs, vcpus, True)
