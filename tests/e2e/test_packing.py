@@ -128,6 +128,7 @@ def test_each_core_takes_one_of_six_tenths(packing, figure):
     assert packing.check() == [[600, 600]] * 2
     packing.delete(1)
     packing.check()
+    time.sleep(REPORTED_S)
     assert packing.boot([600] * 4) == [600] * 3
     assert packing.check() == [[600, 600]] * 2
 
