@@ -146,9 +146,11 @@ def test_as_many_boots_at_once_as_there_are_free_cores_are_all_placed(packing, f
 
 def test_a_mix_never_over_books_a_core(packing, figure):
     """In whatever order they come, and again when half of them were deleted."""
+    all_refused = []
     for _ in range(STEPS):
         refused = packing.boot(random.choices(SIZES, k=AT_ONCE))
         figure(f"{AT_ONCE} boots at once: {packing.check()} run, refused: {refused}")
-        assert refused
+        all_refused += refused
         packing.delete(len(packing.placed) // 2)
         packing.check()
+    assert all_refused, "the hosts were never full"
