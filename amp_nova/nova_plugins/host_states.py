@@ -141,7 +141,9 @@ class HostStates:
         self._prune(now_s)
 
     def decided(self, node: str, resource: str, each: Pending) -> None:
-        """Count an instance on a host."""
+        """Count an instance on a host; ignored if Nova has no such host."""
+        if node not in self._entries and not self._known(node):
+            return
         with self._lock:
             self._decide(node, resource, each)
 
@@ -217,6 +219,8 @@ class HostStates:
         with self._lock:
             for node in self._entries.keys() | self._unreported.keys() | there.keys():
                 pending, entry = self._pending_on(node), self._entries.get(node)
+                if not pending and node not in there:
+                    continue
                 about = {r: instances[r] for r in pending if r in instances} | there.get(node, {})
                 reported = entry.report.by_uuid if entry is not None else {}
                 kept = after_nova(node, reported, pending, about, began_s)

@@ -78,7 +78,7 @@ def test_both_units_are_collected_for_the_project(points):
     assert 0.0 < found["reference-cpu-time"] < 1.2 * FASTER * PERIOD_S / 60
 
 
-def test_only_servers_where_nova_has_them_are_charged(points):
+def test_a_server_is_charged_only_on_the_host_where_nova_has_it(points):
     """Neither what a host exports that Nova does not name, nor a server that Nova does not have."""
     for found in points.values():
         assert {point.groupby["resource"] for point in found} <= {"web-0", "db"}

@@ -211,6 +211,20 @@ def test_a_malformed_decision_changes_nothing(caplog, text):
     assert "a worker's decision is ignored" in caplog.text
 
 
+def test_a_decision_about_a_host_that_nova_does_not_have_is_ignored():
+    """Whoever can send messages would otherwise fill the memory with names."""
+    conf = options.register(oslo_config.ConfigOpts())
+    conf([])
+    states = HostStates(conf, known=lambda node: node == "host9")
+    own = Decisions(states)
+    for node in ("host9", "stranger"):
+        own.receive(
+            f'{{"worker":"w","number":0,"kind":"chosen","resource":"{node}-a","node":"{node}"}}'
+        )
+
+    assert states.pending() == {"host9-a"}
+
+
 def test_a_decision_about_a_host_that_has_not_reported_counts_when_it_does():
     """A worker that has just started does not know all hosts; their reports are on the way."""
     own, states = worker()
