@@ -311,9 +311,9 @@ class Agent:
         if "has not answered yet" in self.log.read_text():
             self.next_cycle()  # libvirt was slow: a later cycle takes its answers
         if settle and "writer = libvirt" in self.config.read_text():
-            self._settle()
+            self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Wait for a cycle that has nothing to write: libvirt may need more than one for all."""
         before = None
         for _ in range(SETTLED_CYCLES):
