@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import libvirt
 
-from amp_nova.exceptions import ActuationFailed
-from amp_nova.host.libvirt.domain_xml import MARK_PREFIX, MARK_URI, NO_MARK, Mark, read_mark
+from amp_nova.exceptions import ActuationFailed, HypervisorUnavailable
+from amp_nova.host.libvirt.domain_xml import MARK_PREFIX, MARK_URI, NO_MARK, Mark, parse, read_mark
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.kernel.cgroups import PERIOD_US
@@ -71,6 +71,10 @@ class LibvirtBackend:
         cpumap = tuple(pcpu in pcpus for pcpu in range(max(pcpus) + 1))
 
         def write(domain: libvirt.virDomain) -> None:
+            if parse(domain.XMLDesc(0)).pins.get(index) != before:
+                # The thread moved before libvirt's event came: what looks foreign is Nova's.
+                self._hypervisor.read_again(resource)
+                raise HypervisorUnavailable("its pin in libvirt is newer than the one last read")
             _mark(domain, lambda mark: mark.pinned(index, pcpus, before))
             domain.pinVcpuFlags(index, cpumap, LIVE)
 

@@ -197,7 +197,7 @@ class Hypervisor:
                 listings[uuid] = replace(before, handle=domain)
                 continue
             if uuid in events and self._connection.late(uuid):
-                self._read_again(uuid)  # the answer under way may be older than the event
+                self.read_again(uuid)  # the answer under way may be older than the event
             if (xml := self._describe(domain, before)) is not None:
                 listings[uuid] = _Listing(number, xml, domain)
         self._listings = listings
@@ -220,10 +220,10 @@ class Hypervisor:
                 level = logging.INFO if isinstance(exc, NotYet) else logging.WARNING
                 LOG.log(level, "%s: %s", name, exc)
             if not self._connection.late(uuid):  # it failed
-                self._read_again(uuid)
+                self.read_again(uuid)
             return listing.xml if listing else None
 
-    def _read_again(self, uuid: str) -> None:
+    def read_again(self, uuid: str) -> None:
         """Read a domain's definition in the next cycle."""
         with self._lock:
             self._changed.add(uuid)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits and affinities through libvirt, on a fake host: a FAKE libvirt writes its cgroups."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
@@ -11,6 +13,7 @@ from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.host.libvirt.backend import LibvirtBackend
 from amp_nova.host.libvirt.domain_xml import MARK_URI, Mark, Pin, parse
 from amp_nova.host.writer import WriteConditions, Writer
+from amp_nova.model import cpulist
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth, Step
 from tests.support import fakehost
@@ -30,6 +33,7 @@ class FakeHandle:
         self.calls = []
         self.error = None
         self.mark = None  # as set here, or that of the definition
+        self.pins = None  # as in the definition last read
 
     def setSchedulerParametersFlags(self, tunables, flags):  # noqa: N802  # libvirt's name
         """Every vCPU has the same limit afterwards."""
@@ -56,6 +60,13 @@ class FakeHandle:
         text = text.replace("<tuning", f'<x:tuning xmlns:x="{MARK_URI}"').replace("<pin", "<x:pin")
         text = nova_xml(metadata=text.replace("</tuning", "</x:tuning"))
         self._call("mark", parse(text).mark, flags)
+
+    def XMLDesc(self, flags):  # noqa: N802  # libvirt's name
+        """The definition in force, which has other pins since somebody changed them."""
+        assert flags == 0
+        known = self.node.libvirt.definition(R).pins if self.pins is None else self.pins
+        tune = (f'<vcpupin vcpu="{i}" cpuset="{cpulist.show(p)}"/>' for i, p in known.items())
+        return nova_xml(cputune="".join(tune))
 
     def metadata(self, kind, uri, flags):
         """The mark without its namespace, as libvirt 9 to 11 give it."""
@@ -88,6 +99,10 @@ class Libvirt(FakeLibvirt):
     def definition(self, uuid):
         """As last read."""
         return self.known[uuid]
+
+    def read_again(self, uuid):
+        """In the next cycle."""
+        self.known[uuid] = replace(self.known[uuid], pins=self.handle.pins)
 
     def change(self, _uuid, write, _told):
         """At once."""
@@ -174,6 +189,18 @@ def test_release_puts_libvirts_values_back(node):
     assert node.libvirt.handle.made("mark")[-1].original({0: frozenset({2, 3})}) == {0: {2, 3}}
     assert node.see().vcpus[0].bandwidth is None
     assert node.see().vcpus[0].pcpus == {2, 3}
+
+
+def test_a_pin_that_libvirt_has_not_reported_yet_is_kept(running):
+    """Nova or an operator moved the vCPU; libvirt's event about it is late."""
+    running.libvirt.handle.pins = {0: frozenset({2})}
+
+    failure = apply(running, (0, ON_3)).failures[R, 0]
+
+    assert failure.reason == "libvirt"
+    assert "its pin in libvirt is newer than the one last read" in failure.message
+    assert not running.libvirt.handle.calls
+    assert apply(running, (0, ON_3)) == Outcome()  # the definition was read again
 
 
 def test_a_refusal_of_libvirt_is_a_failure(running):
