@@ -23,6 +23,8 @@ INSTRUCTIONS_PER_ROUND = 20000 * 6 + 6 + 4 / 16
 """Counted in the source: 20000 turns of 6, 6 around them, 4 more after every 16 rounds."""
 SENDER = Path(__file__).with_name("sender.S")
 """A guest that sends frames all the time and counts those instead of rounds."""
+SERVER = Path(__file__).with_name("server.S")
+"""A guest that answers requests at its serial port and counts the answers, and one more."""
 _RAM_PATH = Path("/var/lib/libvirt/qemu/ram")
 _RUN_PATH = Path("/run/libvirt/qemu")
 _COUNTERS = 0x200000
@@ -221,6 +223,10 @@ class Guest:
             vcpus = range(self.spec.vcpus)
             self._schedstats = tuple(self.task(vcpu) / "schedstat" for vcpu in vcpus)
         return tuple(int(path.read_text().split()[0]) for path in self._schedstats)
+
+    def work(self, turns: int) -> None:
+        """Make a server loop for ``turns`` before each answer."""
+        self._control(turns)
 
     def pin(self, vcpu: int, cpus: Sequence[int], host_cpus: int) -> None:
         """Pin a vCPU through libvirt, as Nova or an operator would."""

@@ -99,6 +99,16 @@ class Lab:
         self._guests.append(guest)
         return guest.wait()
 
+    def server(self, name: str, specs: dict[str, str], port: Path, **more: Any) -> Any:
+        """Start a guest that answers each byte at a socket, its serial port, after some work."""
+        from tests.guests.guest import SERVER, Guest, GuestSpec, build
+
+        devices = f'<serial type="unix"><source mode="bind" path="{port}"/></serial>'
+        spec = GuestSpec(name=f"{self.prefix}-{name}", specs=specs, devices=devices, **more)
+        guest = Guest(self.conn, spec, build(self.folder, SERVER))
+        self._guests.append(guest)
+        return guest.wait()
+
     def _destroy_leftovers(self) -> None:
         """Destroy the guests of earlier runs that were killed before they could."""
         for domain in self.conn.listAllDomains():
