@@ -91,8 +91,8 @@ prime one. Server cores have no rank: their chips have one design.
 """
 
 INTEL_HYBRID_MODELS = frozenset(
-    # Lakefield; Alder, Raptor, Meteor, Arrow, Lunar and Panther Lake, with their variants.
-    (0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAA, 0xAC, 0xB5, 0xC5, 0xC6, 0xBD, 0xCC)
+    # Lakefield; Alder, Raptor, Meteor, Arrow, Lunar, Panther and Wildcat Lake, with variants.
+    (0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAA, 0xAC, 0xB5, 0xC5, 0xC6, 0xBD, 0xCC, 0xD5)
 )
 """Models of family 6 with P- and E-cores, which both report the same model."""
 

@@ -48,6 +48,7 @@ class Division:
     groups: tuple[CpuGroup, ...]
     source: str
     warnings: tuple[str, ...] = ()
+    incomplete: bool = False
 
 
 def classify(
@@ -84,6 +85,7 @@ def classify(
         source=division.source,
         offline=tuple(sorted(c.id for c in facts.cpus if not c.online)),
         warnings=facts.warnings + division.warnings,
+        incomplete=division.incomplete,
         one_type=len({c.model.part for c in online if c.model.implementer is not None}) > 1,
     )
     members = {g.name: g.cpus for g in division.groups}
@@ -94,7 +96,7 @@ def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
     by_design, warnings = _by_design(facts, online)
     hybrid = any(map(designs.sold_as_hybrid, online))
     use_capacity = CAPACITY.differs(online)
-    several = len(by_design) > 1
+    several, incomplete = len(by_design) > 1, False
     groups: list[CpuGroup] = []
     sources: list[str] = []
     taken = frozenset(d.name for d in by_design if d is not None)
@@ -112,17 +114,21 @@ def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
             if not classes.disputed and (spread := speed_classes.uneven(members)):
                 warnings.append(f"{spread}; if they differ in speed, {REMEDY}")
         if missing := speed_classes.incomplete(cpus):
-            if len(classes.members) == 1:
-                raise TopologyUnknown(f"{missing}; {REMEDY}")
-            warnings.append(missing)
+            sentence, divides = missing
+            if divides and len(classes.members) == 1:
+                raise TopologyUnknown(f"{sentence}; {REMEDY}")
+            remedy = f"; if they differ in speed, {REMEDY}" if len(classes.members) == 1 else ""
+            warnings.append(f"{sentence}{remedy}")
+            incomplete = True
         sources += [s for s in (design.origin if design and several else None, classes.source) if s]
     if len(groups) == 1:
         warnings += _check_single(facts, online)
-        return Division(tuple(groups), _single_source(facts, online), tuple(warnings))
+        source = _single_source(facts, online)
+        return Division(tuple(groups), source, tuple(warnings), incomplete)
     ordered, by = _order(groups, bool(facts.pmus))
     _check_order(ordered)
     sources = [_pmus(facts) if s == "PMU lists" else s for s in dict.fromkeys([*sources, *by])]
-    return Division(tuple(ordered), ", ".join(sources), tuple(warnings))
+    return Division(tuple(ordered), ", ".join(sources), tuple(warnings), incomplete)
 
 
 def _by_design(
@@ -144,8 +150,10 @@ def _by_design(
     if len(by_model) > 1:
         raise TopologyUnknown(f"{silent}, and the others are of several models; {REMEDY}")
     (named,) = by_model.values()
-    if {(c.package, c.cluster) for c in unnamed} - {(c.package, c.cluster) for c in named}:
-        raise TopologyUnknown(f"{silent}, and they are in another package or cluster; {REMEDY}")
+    like = [{(c.package, c.cluster, c.speeds.capacity) for c in cpus} for cpus in (unnamed, named)]
+    if like[0] - like[1]:
+        why = "they are in another package or cluster, or of another cpu_capacity"
+        raise TopologyUnknown(f"{silent}, and {why}; {REMEDY}")
     return {next(iter(by_model)): online}, [f"{silent}; they are assumed to be like the others"]
 
 
@@ -175,7 +183,7 @@ def _check_single(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> list[str
             f"the CPU is hybrid, but nothing says which of pCPUs {_ids(online)} are P-cores and "
             f"which are E-cores; {REMEDY}"
         )
-    elif sold and silent:
+    elif sold and (silent or virtual):
         return ["this virtual machine may run on P- and E-cores, which it cannot tell apart"]
     offline = [c.id for c in facts.cpus if not c.online]
     if sold and offline:
@@ -275,18 +283,26 @@ def _ids(cpus: Iterable[CpuFacts]) -> str:
 
 
 def _pcpus(groups: Iterable[CpuGroup], online: Iterable[CpuFacts]) -> tuple[PCpu, ...]:
-    """The online CPUs, each with the online hardware threads of its core."""
+    """The online CPUs, each with the online hardware threads of its core.
+
+    Two are siblings if one of them says so: the files of the other may not be there yet.
+    """
     by_core: dict[tuple[int, int], set[int]] = {}
     for cpu in online:
         if cpu.package is not None and cpu.core_id is not None:
             by_core.setdefault((cpu.package, cpu.core_id), set()).add(cpu.id)
     ids = {c.id for c in online}
+    threads: dict[int, set[int]] = {i: set() for i in ids}
+    for cpu in online:
+        core = set(cpu.siblings)
+        if not core and cpu.package is not None and cpu.core_id is not None:
+            core = by_core[cpu.package, cpu.core_id]
+        core = core & ids | {cpu.id}
+        for thread in core:
+            threads[thread] |= core
     by_id = {}
     for group in groups:
         for cpu in group.cpus:
-            core = set(cpu.siblings)
-            if not core and cpu.package is not None and cpu.core_id is not None:
-                core = by_core[cpu.package, cpu.core_id]
-            siblings = tuple(sorted((core & ids) | {cpu.id}))
+            siblings = tuple(sorted(threads[cpu.id]))
             by_id[cpu.id] = PCpu(cpu.id, group.name, siblings, cpu.llc, cpu.isolated)
     return tuple(by_id[i] for i in sorted(by_id))

@@ -111,17 +111,20 @@ def classes(cpus: Sequence[CpuFacts], use_capacity: bool) -> Classes:
     return Classes(_divide(cpus, by_freq), MAX_FREQ.name if by_freq else None)
 
 
-def incomplete(cpus: Sequence[CpuFacts]) -> str | None:
-    """A source that divides some of these CPUs and says nothing of the others, in words.
+def incomplete(cpus: Sequence[CpuFacts]) -> tuple[str, bool] | None:
+    """A source that knows some of these CPUs and not the others, in words; whether it divides them.
 
-    A CPU is online before its files are there, and some never get them.
+    A CPU is online before its files are there, and some never get them, or a 0.
     """
+    found = []
     for source in (CAPACITY, PERF, MAX_FREQ):
-        known = [c for c in cpus if source.read(c) is not None]
-        if len(known) < len(cpus) and source.gaps(known):
-            silent = cpulist.show(c.id for c in cpus if source.read(c) is None)
-            return f"{source.name} tells CPUs apart, but says nothing of pCPUs {silent}"
-    return None
+        known = [c for c in cpus if source.read(c)]
+        if 0 < len(known) < len(cpus):
+            divides = bool(source.gaps(known))
+            what = "tells CPUs apart" if divides else "is known of some CPUs"
+            silent = cpulist.show(c.id for c in cpus if not source.read(c))
+            found.append((f"{source.name} {what}, but says nothing of pCPUs {silent}", divides))
+    return max(found, key=lambda each: each[1], default=None)
 
 
 def uneven(cpus: Sequence[CpuFacts]) -> str | None:

@@ -71,28 +71,31 @@ class OnlineTopology:
         """``load`` reads the machine again; ``online_now`` returns the CPUs that are online."""
         self._load, self._online_now = load, online_now
         self._online = online_now()
-        self._incomplete = False
         self.topology = load()
+        self._incomplete = self.topology.incomplete
 
     def follow(self, retry: bool) -> bool:
         """Update the topology; returns whether it may have changed.
 
-        ``retry``: detect core types again if that has failed.
+        ``retry``: detect core types again if that has failed, or files were missing.
         """
         online = self._online_now() or self._online  # an empty list means that it cannot be read
         if online == self._online and not (self._incomplete and retry):
             return False
-        now = self.topology.with_online(online)
+        now = self.topology.with_online(online) if online != self._online else None
         self._incomplete = False
         if now is None:
             try:
                 now = self._load()
+                self._incomplete = now.incomplete
             except AmpError as exc:
                 if online != self._online:
                     LOG.error("CPUs came online whose core types cannot be determined: %s", exc)
                 self._incomplete = True
                 pcpus = {p.id for p in self.topology.known or self.topology.pcpus}
                 now = self.topology.with_online(online & pcpus) or self.topology
+        if online == self._online and now == self.topology:
+            return False
         if online != self._online:
             LOG.info("CPUs went on- or offline; online now: %s", cpulist.show(online))
         self.topology, self._online = now, online

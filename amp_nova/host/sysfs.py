@@ -6,7 +6,7 @@ missing, empty or '(null)' is ignored; a file with garbage is ignored with a war
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -110,11 +110,13 @@ def read_facts(root: str | Path) -> MachineFacts:
     return MachineFacts(tuple(cpus), _pmus(tree), (*_warnings(tree), *_borrowed(tree, online)))
 
 
-def _borrowed(tree: Tree, online: Iterable[int]) -> list[str]:
+def _borrowed(tree: Tree, online: Iterable[int]) -> Iterator[str]:
     """A warning about CPUs of an IBM Z partition that run in time which others leave (s390)."""
-    low = [c for c in online if tree.text(f"{CPUS}/cpu{c}/polarization") == "vertical:low"]
-    where = f"pCPUs {cpulist.show(low)} have vertical:low polarization"
-    return [f"{where}: the hypervisor guarantees them no time"] if low else []
+    kinds = {c: tree.text(f"{CPUS}/cpu{c}/polarization") for c in online}
+    for kind, time in (("vertical:low", "no time"), ("vertical:medium", "a part of their time")):
+        if cpus := [c for c, found in kinds.items() if found == kind]:
+            where = f"pCPUs {cpulist.show(cpus)} have {kind} polarization"
+            yield f"{where}: the hypervisor guarantees them {time}"
 
 
 def online_mask(root: str | Path) -> frozenset[int]:

@@ -53,6 +53,8 @@ class Topology:
     """What the division into core types is based on."""
     offline: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    incomplete: bool = False
+    """Whether a source says nothing of some pCPUs, perhaps because they have just come online."""
     known: tuple[PCpu, ...] = ()
     """Every pCPU seen online so far, with all siblings; empty means ``pcpus``."""
     one_type: bool = False

@@ -229,6 +229,22 @@ DETECTED = {
         [("neoverse-n1", "0-3", 1.0)],
         "pCPUs 3 do not report their CPU model",
     ),
+    # A file with 0 holds no value, and one that only some CPUs have tells nothing of the others.
+    "one CPU without its clock, the others equal": (
+        but_last(machines.server(), "max_freq_khz"),
+        [("core", "0-127", 1.0)],
+        "cpufreq is known of some CPUs, but says nothing of pCPUs 127; if they differ in speed",
+    ),
+    "slow CPUs without any files": (
+        machine(cores(2, highest_perf=196, max_freq_khz=5.1e6, **VERMEER), cores(2, 2, **VERMEER)),
+        ONE,
+        "ACPI CPPC highest_perf is known of some CPUs, but says nothing of pCPUs 2-3",
+    ),
+    "guest of a hybrid with clocks": (
+        machine(cores(4, virtual=True, max_freq_khz=2.6e6, **machines.RAPTOR_LAKE_P)),
+        ONE,
+        "virtual machine",
+    ),
     "RISC-V": (
         machine(
             cores(4, 0, uarch="spacemit,x60", capacity=500),
@@ -304,6 +320,19 @@ REFUSED = {
         but_last(machine(cores(3, 0, capacity=650), cores(3, 3, capacity=1024)), "capacity"),
         "cpu_capacity tells CPUs apart, but says nothing of pCPUs 5",
     ),
+    "one CPU whose clock is 0": (
+        replace(COMPACT, cpus=(*COMPACT.cpus[:3], changed(COMPACT.cpus[3], max_freq_khz=0))),
+        "cpufreq tells CPUs apart, but says nothing of pCPUs 3",
+    ),
+    "one CPU whose capacity is 0": (
+        machine(cores(2, capacity=650), cores(2, 2, capacity=1024), cores(1, 4, capacity=0)),
+        "cpu_capacity tells CPUs apart, but says nothing of pCPUs 4",
+    ),
+    # A container's /proc/cpuinfo numbers its own CPUs from 0.
+    "CPUs without a model of another capacity": (
+        machine(cores(4, capacity=414, implementer=0x41, part=0xD0B), cores(4, 4, capacity=1024)),
+        "pCPUs 4-7 do not report their CPU model, and they are .* of another cpu_capacity",
+    ),
     "opposite sources": (halves(ICE_LAKE_SP, (30, 60), (4, 2)), "does not confirm"),
     "frequencies of two designs": (
         machine(
@@ -362,6 +391,8 @@ def test_threads_and_caches_are_those_of_the_machine():
     assert [p.id for p in topology.pcpus if p.isolated] == [2, 3]
     cpus = [fact(i, package=i % 2, core_id=i // 4) for i in range(8)]
     assert classify(MachineFacts(tuple(cpus))).pcpus[5].siblings == (5, 7)
+    early = machine(cores(1, 0, 2), [fact(2, siblings=(2, 3)), fact(3)])
+    assert [p.siblings for p in classify(early).pcpus] == [(0, 1)] * 2 + [(2, 3)] * 2
 
 
 def test_offline_cpus_do_not_count():

@@ -104,3 +104,21 @@ def test_a_cpu_that_comes_online_before_its_files_changes_no_other(caplog):
     now.update(facts=whole)
     found.follow(retry=True)
     assert (found.topology.core_types, found.topology.type_of(3)) == (types, types[1])
+
+
+def test_cpus_that_come_online_without_files_are_classified_when_these_are_there():
+    """All slow ones at once: until then nothing tells them from the others, which is said."""
+    fast, slow = (cores(2, 2 * i, max_freq_khz=f) for i, f in enumerate((5_100_000, 3_300_000)))
+    early = machine(fast, [changed(c, max_freq_khz=None) for c in slow])
+    now = {"facts": machine(fast), "online": frozenset({0, 1})}
+    found = OnlineTopology(lambda: classify(now["facts"]), lambda: now["online"])
+
+    now.update(facts=early, online=frozenset(range(4)))
+    assert found.follow(retry=False)
+    assert "says nothing of pCPUs 2-3" in found.topology.warnings[0]
+    assert not found.follow(retry=True)
+
+    now.update(facts=machine(fast, slow))
+    assert found.follow(retry=True)
+    assert [t.name for t in found.topology.core_types] == ["slow", "fast"]
+    assert not found.follow(retry=True)
