@@ -117,9 +117,8 @@ def plausible(used: Sequence[float]) -> bool:
     then a counter does not move for much of the time, and by too much at other times.
     """
     idle = sum(u == 0.0 for u in used)
-    return (
-        bool(used) and max(used) < VCPU_CORES_MAX and (idle <= len(used) / 4 or idle == len(used))
-    )
+    possible = bool(used) and all(0.0 <= u < VCPU_CORES_MAX for u in used)  # no NaN either
+    return possible and (idle <= len(used) / 4 or idle == len(used))
 
 
 def summaries(
@@ -133,7 +132,9 @@ def summaries(
 
     def run(expression: str) -> None:
         for labels, used in prometheus.series(expression, prometheus.points):
-            if plausible(used) and (key := _key(labels)) in vcpus:
+            # Some exporters have a counter for each vCPU that they never fill.
+            filled = any(used) or DOMAIN_TIME in expression
+            if filled and plausible(used) and (key := _key(labels)) in vcpus:
                 results[key] = summary(used)  # the means themselves are too many to keep
 
     for counter in (VCPU_TIME, DOMAIN_TIME):

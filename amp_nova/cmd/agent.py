@@ -54,16 +54,28 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _configure(arguments: argparse.Namespace, *, quiet: bool) -> cfg.ConfigOpts:
-    """Load the configuration and set up logging from its [DEFAULT]; ``quiet``: log only errors."""
-    argv = ["--debug"] if arguments.debug else []
-    conf = options.load(argv, arguments.config_file, log.register_options)
+def set_up_log(conf: cfg.ConfigOpts) -> None:
+    """Set up logging from ``[DEFAULT]``; ``ConfigInvalid`` if it is not valid."""
     try:
         if not conf.log_file and not conf.log_dir:  # oslo.log's own default is standard output
             conf.set_default("use_stderr", True)
         log.setup(conf, options.PROJECT)
-    except (cfg.Error, log.LogConfigError, OSError) as exc:
+    except (
+        cfg.Error,
+        log.LogConfigError,
+        OSError,
+        RuntimeError,  # use_journal without systemd's Python binding
+        TypeError,
+        ValueError,
+    ) as exc:
         raise ConfigInvalid(f"logging cannot be set up from [DEFAULT]: {exc}; correct it") from exc
+
+
+def _configure(arguments: argparse.Namespace, *, quiet: bool) -> cfg.ConfigOpts:
+    """Load the configuration and set up logging; ``quiet``: log only errors."""
+    argv = ["--debug"] if arguments.debug else []
+    conf = options.load(argv, arguments.config_file, log.register_options)
+    set_up_log(conf)
     if quiet and not conf.debug:
         logging.getLogger().setLevel(logging.ERROR)
     return conf

@@ -3,6 +3,7 @@
 
 import contextlib
 import importlib.metadata
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,9 @@ from oslo_upgradecheck.upgradecheck import Code, Result
 from amp_nova import conf as options
 from amp_nova.agent.publish.host_info import shared_pcpus
 from amp_nova.agent.publish.host_warnings import NO_REPORTS
+from amp_nova.cmd.agent import set_up_log
 from amp_nova.cmd.arguments import nearest
 from amp_nova.exceptions import AmpError, ConfigInvalid
-from amp_nova.host.libvirt.domain_xml import SPECS_SINCE
 from amp_nova.host.machine import load_topology
 from amp_nova.model import cpulist
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 TESTED = range(29, 35)
 """The major releases of Nova with which the filter and the weighers are tested."""
+SPECS_SINCE = 32
+"""The first major release of Nova whose domains name their flavor's extra specs."""
 EPILOG = """Exit status 0: ready; 1: read the warnings first; 2: not ready.
 example: amp-nova-status upgrade check --json"""
 
@@ -130,10 +133,26 @@ class Checks(upgradecheck.UpgradeCommands):
 
 
 def _check_log(conf: cfg.ConfigOpts) -> None:
-    """Raise ``ConfigInvalid`` if the log file could not be made; this makes none."""
-    folder = conf.log_dir or (conf.log_file and os.path.dirname(conf.log_file))
-    if folder and not os.path.isdir(folder):
+    """Raise ``ConfigInvalid`` if the agent could not log; this makes no file, and logs nothing."""
+    if (file := conf.log_config_append) is not None:  # it may name any files to write to
+        if not os.path.isfile(file):
+            raise ConfigInvalid(f"[DEFAULT] log_config_append: there is no file {file}; make it")
+        return
+    path = os.path.join(conf.log_dir or "", conf.log_file or "")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
         raise ConfigInvalid(f"the log cannot be written: there is no directory {folder}; make it")
+    if conf.log_file and os.path.isdir(path):
+        raise ConfigInvalid(f"[DEFAULT] log_file: {path} is a directory; name a file")
+    for name in ("log_dir", "log_file"):
+        conf.set_override(name, None)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        set_up_log(conf)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def _unknown(file: str) -> Iterator[str]:

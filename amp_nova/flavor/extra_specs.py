@@ -235,7 +235,7 @@ def _shown(value: object) -> str:
 def _unknown(key: str, vcpus: int) -> str:
     name, dot, _ = key.removeprefix(f"{NAMESPACE}:").partition(".")
     hint = f"allowed: {', '.join(f'{NAMESPACE}:{each}' for each in _BY_NAME)}"
-    if near := difflib.get_close_matches(name, _BY_NAME, n=1):
+    if near := difflib.get_close_matches(name.lower(), _BY_NAME, n=1):
         index = f".N, with N from 0 to {vcpus - 1}" if dot and _BY_NAME[near[0]].per_vcpu else ""
         hint = f"did you mean {NAMESPACE}:{near[0]}{index}?"
     return f"{_shown(key)} is not an extra spec of amp-nova: {hint}"
@@ -246,15 +246,14 @@ def near_misses(specs: Mapping[str, str]) -> tuple[str, ...]:
 
     Nova accepts any key of a namespace that it does not know, so the server books nothing.
     """
-    meant = {f"{NAMESPACE} {name}": name for name in _BY_NAME}
+    meant = {f"{NAMESPACE}_{name}": name for name in _BY_NAME}
     meant |= {name: name for name, spec in _BY_NAME.items() if spec.per_vcpu}
     found = []
     for key in sorted(k for k in specs if not k.startswith(f"{NAMESPACE}:")):
-        # Whatever separates namespace and name; "pref_core" alone has no namespace.
-        namespace, *rest = re.split(r"[^a-z]+", key.strip().lower(), maxsplit=1)
-        plain = f"{namespace} {rest[0]}" if namespace != "pref" and rest else key.strip().lower()
-        if near := difflib.get_close_matches(plain, meant, n=1, cutoff=0.85):
-            name = f"{NAMESPACE}:{meant[near[0]]}"
+        plain = re.sub(r"[^a-z]+", "_", key.lower()).strip("_")  # whatever separates the words
+        near = difflib.get_close_matches(plain, meant, n=1, cutoff=0.85)
+        if near or plain.endswith("_pref_core"):  # in whatever namespace
+            name = f"{NAMESPACE}:{meant[near[0]] if near else 'pref_core'}"
             found.append(f"{_shown(key)} books nothing, because Nova ignores it: write {name}")
     return tuple(found)
 

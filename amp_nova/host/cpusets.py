@@ -79,11 +79,12 @@ def effective_cpus(folder: str, version: int) -> frozenset[int] | None:
     """The CPUs that the cpuset of a group leaves its threads; ``None`` if no file says which.
 
     A group without a cpuset of its own, or one that is gone, has that of the nearest group above.
+    An empty one, as version 1 makes them, can hold no thread yet.
     """
     while len(folder) > 1:
         for name in _EFFECTIVE[version]:
             with contextlib.suppress(OSError, ValueError):
-                text = files.text(f"{folder}/{name}")
-                return cpulist.shared(frozenset(cpulist.parse(text)))
+                if found := cpulist.parse(files.text(f"{folder}/{name}")):
+                    return cpulist.shared(frozenset(found))
         folder = os.path.dirname(folder)
     return None

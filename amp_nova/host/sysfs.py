@@ -113,7 +113,7 @@ def read_facts(root: str | Path) -> MachineFacts:
 def _borrowed(tree: Tree, online: Iterable[int]) -> Iterator[str]:
     """A warning about CPUs of an IBM Z partition that run in time which others leave (s390)."""
     kinds = {c: tree.text(f"{CPUS}/cpu{c}/polarization") for c in online}
-    for kind, time in (("vertical:low", "no time"), ("vertical:medium", "a part of their time")):
+    for kind, time in (("vertical:low", "no time"), ("vertical:medium", "part of a CPU")):
         if cpus := [c for c, found in kinds.items() if found == kind]:
             where = f"pCPUs {cpulist.show(cpus)} have {kind} polarization"
             yield f"{where}: the hypervisor guarantees them {time}"

@@ -114,9 +114,12 @@ def _seen(path: str, mount: Mount) -> str | None:
 
 
 def limits_above(path: str, version: int, mount: str) -> tuple[tuple[str, Bandwidth], ...]:
-    """The limits of the groups above one, the nearest first, by name below the ``mount``."""
+    """The limits of the groups above one, the nearest first, by name below the ``mount``.
+
+    A container may have several mounts; above them, no folder has such files.
+    """
     found = []
-    while len(path := os.path.dirname(path)) > 1 and path.startswith(mount):
+    while len(path := os.path.dirname(path)) > 1:
         with contextlib.suppress(OSError, ValueError):  # the topmost group has no limit
             quota, *period = files.text(f"{path}/{_LIMIT[version][0]}").split()
             if quota not in ("max", "-1"):

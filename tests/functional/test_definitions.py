@@ -5,7 +5,8 @@ import pytest
 from nova import version
 from nova.virt.libvirt import config
 
-from amp_nova.host.libvirt.domain_xml import SPECS_SINCE, DomainXml, Fallback, parse
+from amp_nova.cmd.upgrade import SPECS_SINCE
+from amp_nova.host.libvirt.domain_xml import DomainXml, Fallback, parse
 
 SPECS = {"amp:pref_core": "0.5", "hw:cpu_policy": "shared"}
 PACKAGE = version.version_string()

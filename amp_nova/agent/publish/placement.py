@@ -72,7 +72,7 @@ def connect(conf: cfg.ConfigOpts) -> Any:
             service_type="placement",
             raise_exc=False,
         )
-    except (keystone_exceptions.ClientException, cfg.Error, ValueError) as exc:
+    except (keystone_exceptions.ClientException, cfg.Error, TypeError, ValueError) as exc:
         raise ConfigInvalid(
             f"[placement] is not valid: {exc}; copy the section from nova.conf"
         ) from exc

@@ -162,7 +162,7 @@ def _unzipped(body: bytes) -> bytes:
 
 def _accepts_gzip(field: str) -> bool:
     """Whether an Accept-Encoding field names gzip with another weight than 0 (RFC 9110, 12.5.3)."""
-    codings = dict(each.replace(" ", "").partition(";")[::2] for each in field.lower().split(","))
+    codings = dict("".join(each.split()).partition(";")[::2] for each in field.lower().split(","))
     return re.fullmatch(r"q=0(\.0*)?", codings.get("gzip", "q=0")) is None
 
 

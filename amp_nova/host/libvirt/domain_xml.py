@@ -20,10 +20,8 @@ from amp_nova.model.observation import Domain
 
 NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
 """Namespace of Nova's metadata."""
-_NOVA_1 = re.compile(r"(http://openstack\.org/xmlns/libvirt/nova/1)\.[0-9]+")
+_ANY_NOVA = re.compile(r"http://openstack\.org/xmlns/libvirt/nova/[0-9]+\.[0-9]+")
 """Of any version: guests that Nova before 22.0 started have 1.0."""
-SPECS_SINCE = 32
-"""The first major release of Nova whose metadata includes the flavor's extra specs."""
 VCPUS_MAX = 1 << 13
 """More vCPUs than any hypervisor supports: a greater count is garbage."""
 OTHERS = frozenset({"hostdev", "vdpa", "vhostuser"})
@@ -147,9 +145,12 @@ def _text(root: ET.Element, path: str, attribute: str | None = None) -> str:
 
 
 def _without_specs(root: ET.Element) -> bool:
-    """Whether Nova started a domain in a release that does not say what its flavor books."""
-    major = _text(root, f"metadata/{NOVA}instance/{NOVA}package", "version").partition(".")[0]
-    return not _specs(root) and major.isdecimal() and int(major[:4]) < SPECS_SINCE
+    """Whether Nova started a domain in a release that does not say what its flavor books.
+
+    Since 32.0, all flavors have the element, even without extra specs.
+    """
+    flavor = root.find(f"metadata/{NOVA}instance/{NOVA}flavor")
+    return flavor is not None and flavor.find(f"{NOVA}extraSpecs") is None
 
 
 def _limited(root: ET.Element) -> bool:
@@ -170,7 +171,7 @@ def _unplugged(root: ET.Element, count: int) -> frozenset[int]:
 def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
     """Parse a domain's XML; ``ValueError`` if it is malformed."""
     try:
-        root = ET.fromstring(_NOVA_1.sub(r"\1.1", xml))
+        root = ET.fromstring(_ANY_NOVA.sub(NOVA[1:-1], xml))
     except ET.ParseError as exc:
         raise ValueError(f"not XML: {exc}") from exc
     name, uuid, count = _text(root, "name"), _text(root, "uuid"), _text(root, "vcpu").strip()

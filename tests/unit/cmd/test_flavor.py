@@ -181,9 +181,20 @@ def test_bad_input_gets_one_sentence(check, argv, said):
 @pytest.mark.parametrize(
     ("key", "remedy"),
     [
-        *((f"{wrong}=1", "write amp:pref_core") for wrong in ("AMP:pref_core", "amp_pref_core")),
-        *((f"{wrong}=1", "write amp:pref_core") for wrong in (" amp:pref_core", "apm:pref_core")),
-        *((f"{wrong}=1", "write amp:pref_core") for wrong in ("amp.pref_core", "pref_core")),
+        *(
+            (f"{wrong}=1", "write amp:pref_core")
+            for wrong in (
+                "AMP:pref_core",
+                "amp_pref_core",
+                " amp:pref_core",
+                "apm:pref_core",
+                "amp.pref_core",
+                "pref_core",
+                "hw:amp:pref_core",
+                "quota:pref_core",
+                "amp-nova:pref_core",
+            )
+        ),
         ("Amp:ips=2G", "write amp:ips"),
         ("hw:cpu_policy=shared", "none of these is an amp: key, so nothing is booked"),
     ],

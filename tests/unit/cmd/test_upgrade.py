@@ -103,6 +103,7 @@ def test_options_of_earlier_versions_are_named(check, tmp_path):
         ("[nova]\ncpu_shared_set = 0-", "[nova] cpu_shared_set"),
         ("[nova]\ncpu_shared_set = ^0", "[nova] cpu_shared_set = ^0 is not valid: it names no"),
         ("[reports]\ntransport_url = foo://", "[reports] transport_url is not valid: "),
+        ("[reports]\ntransport_url = rabbit://a:b@c:d/", "[reports] transport_url is not valid: "),
         ("[placement]\nenabled = true", "[placement] "),
         ("[agent]\nstate_path = {folder}/amp-nova.conf", "[agent] state_path "),
         ("[agent]\nio_work = slow\nwriter = libvirt", "[agent] io_work = slow: "),
@@ -111,6 +112,12 @@ def test_options_of_earlier_versions_are_named(check, tmp_path):
             "the log cannot be written: there is no directory /none",
         ),
         ("[DEFAULT]\nlog_dir = /none", "the log cannot be written: there is no directory /none"),
+        ("[DEFAULT]\nlog_dir = /\nlog_file = none/x", "the log cannot be written: there is no"),
+        ("[DEFAULT]\nlog_file = {folder}", "[DEFAULT] log_file: {folder} is a directory"),
+        ("[DEFAULT]\nlog_config_append = /none", "[DEFAULT] log_config_append: there is no file"),
+        ("[DEFAULT]\nsyslog_log_facility = x\nuse_syslog = true", "logging cannot be set up from"),
+        ("[DEFAULT]\ndefault_log_levels = amqp", "logging cannot be set up from [DEFAULT]: "),
+        ("[placement]\nenabled = true\nauth_type = none\nvalid_interfaces = x", "[placement] is "),
     ],
 )
 def test_what_keeps_the_agent_from_starting_stops_the_upgrade(check, tmp_path, text, said):
@@ -118,7 +125,7 @@ def test_what_keeps_the_agent_from_starting_stops_the_upgrade(check, tmp_path, t
     status, found = check(text.format(folder=tmp_path))
 
     assert status == 2
-    assert found["Configuration values"][1].startswith(said)
+    assert found["Configuration values"][1].startswith(said.format(folder=tmp_path))
 
 
 def test_a_library_that_is_not_installed_stops_the_upgrade(check, monkeypatch):

@@ -151,6 +151,7 @@ class TestKeys:
         [
             ("amp:pref-core", "amp:pref_core?"),
             ("amp:Limit", "amp:limit?"),
+            ("amp:PREF_CORE", "amp:pref_core?"),
             ("amp:limit.0", "amp:limit?"),
             ("amp:prefcore.0", "amp:pref_core.N, with N from 0 to 1?"),
             ("amp:pref_core.01", "amp:pref_core.N, with N from 0 to 1?"),

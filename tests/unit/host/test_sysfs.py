@@ -91,8 +91,7 @@ def test_time_that_a_hypervisor_does_not_guarantee_is_a_warning(tmp_path):
 
     assert read_facts(tmp_path).warnings == (
         "pCPUs 2 have vertical:low polarization: the hypervisor guarantees them no time",
-        "pCPUs 1 have vertical:medium polarization: the hypervisor guarantees them a part of their "
-        "time",
+        "pCPUs 1 have vertical:medium polarization: the hypervisor guarantees them part of a CPU",
     )
 
 

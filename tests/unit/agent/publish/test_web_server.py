@@ -264,7 +264,7 @@ def test_compression_is_negotiated():
         page = get(f"{url}/")
         plain = get(f"{url}/metrics")
         zipped = get(f"{url}/metrics", **{"Accept-Encoding": "deflate, gzip;q=0.5"})
-        unwanted = get(f"{url}/metrics", **{"Accept-Encoding": "identity, gzip; q=0.0"})
+        unwanted = get(f"{url}/metrics", **{"Accept-Encoding": "identity, gzip;\tq=0.0"})
 
     assert page[1]["Content-Type"] == "text/html; charset=utf-8"
     assert page[1]["Content-Security-Policy"] == web_server.POLICY

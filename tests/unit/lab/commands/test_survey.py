@@ -163,9 +163,10 @@ def test_the_labels_of_the_other_exporter(document, fake):
     ]
 
 
-def test_an_exporter_that_does_not_count_vcpus(document, fake):
+@pytest.mark.parametrize("nothing", [[], [0.0] * 20, [0.1, "NaN"]])
+def test_an_exporter_that_does_not_count_vcpus(document, fake, nothing):
     """The time of the domain counts, over its vCPUs."""
-    fake.used[cpu_use.VCPU_TIME] = []
+    fake.used[cpu_use.VCPU_TIME] = nothing
 
     (row,) = document()["instances"]
 
