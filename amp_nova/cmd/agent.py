@@ -60,14 +60,7 @@ def set_up_log(conf: cfg.ConfigOpts) -> None:
         if not conf.log_file and not conf.log_dir:  # oslo.log's own default is standard output
             conf.set_default("use_stderr", True)
         log.setup(conf, options.PROJECT)
-    except (
-        cfg.Error,
-        log.LogConfigError,
-        OSError,
-        RuntimeError,  # use_journal without systemd's Python binding
-        TypeError,
-        ValueError,
-    ) as exc:
+    except (cfg.Error, log.LogConfigError, OSError, RuntimeError, TypeError, ValueError) as exc:
         raise ConfigInvalid(f"logging cannot be set up from [DEFAULT]: {exc}; correct it") from exc
 
 

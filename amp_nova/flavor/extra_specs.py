@@ -30,6 +30,8 @@ OWN_CPUS = {
 }
 """Nova's keys and values that give a guest pCPUs of its own (see also ``own_cpus``)."""
 _PCPU = re.compile(r"resources[\w-]*:PCPU")
+NEED_OWN_CPUS = ("hw:cpu_thread_policy", "hw:cpu_dedicated_mask", "hw:emulator_threads_policy")
+"""Nova's keys that it refuses without these; the last only with the value ``isolate``."""
 DEDICATED = "a booking shares its pCPUs with others: remove the booking or the dedicated CPUs"
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
@@ -298,7 +300,8 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
         errors.append(
             f"{_shown(foreign[0])} and a booking would both set the CPU quota: keep one of them"
         )
-    own = own_cpus(specs)
+    needy = (k for k in NEED_OWN_CPUS if k in specs and specs[k] != "share")
+    own = own_cpus(specs) or next(needy, None)
     if own and any(v is not None and v.kind != "best_effort" for v in read):
         errors.append(f"{own}={_shown(specs[own])} is not possible, because {DEDICATED}")
     if errors:

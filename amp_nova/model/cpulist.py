@@ -48,9 +48,9 @@ def parse_cpuset(text: str) -> frozenset[int]:
 
     Raises ``ValueError`` if it is malformed; unlike a kernel list, a cpuset may not be empty.
     """
-    parts = text.replace(" ", "").split(",")
+    parts = [part for part in text.replace(" ", "").split(",") if part]
     excluded = [part[1:] for part in parts if part.startswith("^")]
-    if "" in parts or "" in excluded:
+    if not parts or "" in excluded:
         raise ValueError(f"'{text}' is not a cpuset")
     included = ",".join(part for part in parts if not part.startswith("^"))
     return shared(frozenset(parse(included)) - set(parse(",".join(excluded))))

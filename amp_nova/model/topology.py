@@ -53,13 +53,13 @@ class Topology:
     """What the division into core types is based on."""
     offline: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
-    incomplete: bool = False
-    """Whether a source says nothing of some pCPUs, perhaps because they have just come online."""
     known: tuple[PCpu, ...] = ()
     """Every pCPU seen online so far, with all siblings; empty means ``pcpus``."""
     one_type: bool = False
     """Whether all vCPUs of a guest have to stay on one core type. On Arm, KVM cannot give a vCPU
     the registers of another design, so a guest on two may fail to start or to be reset."""
+    incomplete: bool = False
+    """Whether a source says nothing of some pCPUs, perhaps because they have just come online."""
     _by_id: dict[int, tuple[CoreType, PCpu]] = field(init=False, repr=False, compare=False)
     _pcpus_of: dict[str, frozenset[int]] = field(init=False, repr=False, compare=False)
     _positions: dict[frozenset[int], int] = field(init=False, repr=False, compare=False)

@@ -52,12 +52,7 @@ def connect(conf: cfg.ConfigOpts) -> Any:
             default_config_dirs=list(conf.config_dir),
         )
         return message_bus.transport(cfg.CONF, conf.reports.transport_url)
-    except (
-        cfg.Error,
-        messaging.DriverLoadFailure,
-        messaging.InvalidTransportURL,
-        ValueError,
-    ) as exc:
+    except (cfg.Error, messaging.MessagingException, ValueError) as exc:
         raise ConfigInvalid(
             f"[reports] transport_url is not valid: {exc}; copy transport_url from nova.conf"
         ) from exc

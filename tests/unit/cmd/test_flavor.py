@@ -138,10 +138,21 @@ def test_the_table(check):
 
 @pytest.mark.parametrize(
     "own",
-    ["hw:cpu_policy=dedicated", "hw:cpu_policy=mixed", "resources:PCPU=2", "resources_a-b:PCPU=1"],
+    [
+        "hw:cpu_policy=dedicated",
+        "hw:cpu_policy=mixed",
+        "resources:PCPU=2",
+        "resources_a-b:PCPU=1",
+        "hw:cpu_thread_policy=isolate",
+        "hw:emulator_threads_policy=isolate",
+    ],
 )
 def test_a_booking_excludes_dedicated_cpus(check, own):
-    """Whoever has a pCPU alone needs no booking, and amp-nova could not move the vCPU."""
+    """Whoever has a pCPU alone needs no booking, and amp-nova could not move the vCPU.
+
+    Without dedicated CPUs, Nova refuses what is about them.
+    """
+    assert check("amp:pref_core=0.5", "hw:emulator_threads_policy=share")[0] == 0
     status, _, err = check("amp:pref_core=0.5", own)
 
     assert status == 2

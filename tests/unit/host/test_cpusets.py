@@ -15,9 +15,9 @@ PIN = '<vcpupin vcpu="1" cpuset="2"/>'
 
 
 def groups(node):
-    """The group of vCPU 0, of its domain, and of all guests."""
+    """The group of vCPU 0, of its domain, of all guests, and of the whole host."""
     vcpu = node.host.group(NAME, "vcpu0")
-    return vcpu, vcpu.parent, vcpu.parent.parent
+    return vcpu, vcpu.parent, vcpu.parent.parent, node.host.mount
 
 
 def allowed(node):
@@ -36,6 +36,7 @@ def allowed(node):
         ({}, {2: "0-1", 0: "3"}, [{3}, {0, 1}]),
         ({"cpuset": "2-3"}, {2: "0-1"}, [frozenset()] * 2),
         ({}, {2: "odd"}, [{0, 1, 2, 3}] * 2),
+        ({}, {2: "", -1: "2-3"}, [{2, 3}] * 2),
     ],
     ids=[
         "no cpusets",
@@ -46,6 +47,7 @@ def allowed(node):
         "a partition of its own",
         "contradiction",
         "unreadable",
+        "a slice that nobody filled",
     ],
 )
 def test_a_cpuset_bounds_what_the_definition_allows(node, said, confined, found):
@@ -114,7 +116,7 @@ def test_a_cpuset_that_the_agent_set_through_libvirt_is_no_bound(node):
     """Pinning a vCPU through libvirt sets that of its group; the next pin may be elsewhere."""
     node.libvirt.writable = True
     node.start()
-    vcpu, _, slice_ = groups(node)
+    vcpu, _, slice_, _ = groups(node)
     node.host.confine(vcpu, "0")
     node.host.confine(slice_, "0-1")
 

@@ -161,6 +161,17 @@ def test_of_several_mounts_the_one_counts_that_shows_the_group(tmp_path, lines, 
     assert where == (found and (f"{tmp_path}/{found[0]}", found[1]))
 
 
+@pytest.mark.parametrize("mount", ["cg", "elsewhere"])
+def test_limits_above_count_wherever_a_container_has_them(tmp_path, mount):
+    """It may have a mount for all groups and another for those of guests."""
+    (tmp_path / "cg/machine.slice/g/vcpu0").mkdir(parents=True)
+    (tmp_path / "cg/machine.slice/cpu.max").write_text("50000 100000\n")
+
+    vcpu, top = str(tmp_path / "cg/machine.slice/g/vcpu0"), str(tmp_path / mount)
+
+    assert [limit for _, limit in cgroups.limits_above(vcpu, 2, top)] == [Bandwidth(50000, 100000)]
+
+
 def test_a_container_with_its_own_cgroup_namespace_is_told_the_remedy(tmp_path):
     """The groups of guests are outside of what it sees."""
     with pytest.raises(OSError, match="cgroupns_mode: host"):

@@ -23,6 +23,7 @@ def test_lists_are_read(text, cpus):
         ("0-3,^2", {0, 1, 3}),
         (" 1 - 2 , 4 ", {1, 2, 4}),
         ("0-7,^4-5", {0, 1, 2, 3, 6, 7}),
+        ("0-1,,3,", {0, 1, 3}),
     ],
 )
 def test_cpusets_are_read(text, expected):
