@@ -22,6 +22,7 @@ from amp_nova.host.calibration import file, idleness, kernels, provenance
 from amp_nova.host.calibration.kernels import KERNELS
 from amp_nova.host.counters import perf
 from amp_nova.host.machine import load_topology
+from amp_nova.host.sysfs import read_facts
 from amp_nova.model.topology import Topology
 
 REMEDY = (
@@ -206,8 +207,8 @@ def _idlest(topology: Topology) -> dict[str, int]:
             raise CalibrationInvalid(
                 f"core type '{core_type.name}' has no online pCPU; bring one online to measure it"
             )
-    load_of = idleness.loads()
-    return {t.name: idleness.idlest(topology, t.name, load_of) for t in topology.core_types}
+    load_of, facts = idleness.loads(), read_facts("/").cpus
+    return {t.name: idleness.idlest(topology, t.name, load_of, facts) for t in topology.core_types}
 
 
 def _measure(task: Task, args: argparse.Namespace) -> list[SpeedSample]:

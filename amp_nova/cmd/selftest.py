@@ -30,6 +30,7 @@ from amp_nova.exceptions import ConfigInvalid
 from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
 from amp_nova.host.calibration import idleness
 from amp_nova.host.machine import load_topology
+from amp_nova.host.sysfs import read_facts
 from amp_nova.host.vcpu_threads import RUN_PATH
 from amp_nova.model.topology import CoreType, Topology
 
@@ -271,8 +272,8 @@ class _Trial:
 
     def checks(self) -> list[Check]:
         """All of them, one after the other."""
-        load_of = idleness.loads()
-        pcpus = {t.name: idleness.idlest(self._topology, t.name, load_of) for t in self._types}
+        load_of, facts, known = idleness.loads(), read_facts("/").cpus, self._topology
+        pcpus = {t.name: idleness.idlest(known, t.name, load_of, facts) for t in self._types}
         stands = {t.name: self._stands.add(t.name) for t in self._types}
         progress("the speed of a whole pCPU ...")
         for name, stand in stands.items():

@@ -3,7 +3,6 @@
 
 import contextlib
 import importlib.metadata
-import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -134,25 +133,15 @@ class Checks(upgradecheck.UpgradeCommands):
 
 def _check_log(conf: cfg.ConfigOpts) -> None:
     """Raise ``ConfigInvalid`` if the agent could not log; this makes no file, and logs nothing."""
-    if (file := conf.log_config_append) is not None:  # it may name any files to write to
-        if not os.path.isfile(file):
-            raise ConfigInvalid(f"[DEFAULT] log_config_append: there is no file {file}; make it")
-        return
-    path = os.path.join(conf.log_dir or "", conf.log_file or "")
-    folder = os.path.dirname(path) or "."
+    folder = os.path.dirname(os.path.join(conf.log_dir or "", conf.log_file or "")) or "."
     if not os.path.isdir(folder):
         raise ConfigInvalid(f"the log cannot be written: there is no directory {folder}; make it")
-    if conf.log_file and os.path.isdir(path):
-        raise ConfigInvalid(f"[DEFAULT] log_file: {path} is a directory; name a file")
-    for name in ("log_dir", "log_file"):
-        conf.set_override(name, None)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    try:
-        set_up_log(conf)
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
+    if (file := conf.log_config_append) and not os.path.isfile(file):
+        raise ConfigInvalid(f"[DEFAULT] log_config_append: there is no file {file}; make it")
+    instead = {"log_dir": None, "log_file": os.devnull, "log_config_append": None}
+    for name, value in instead.items():
+        conf.set_override(name, value)
+    set_up_log(conf)
 
 
 def _unknown(file: str) -> Iterator[str]:

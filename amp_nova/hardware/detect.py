@@ -123,8 +123,7 @@ def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
         sources += [s for s in (design.origin if design and several else None, classes.source) if s]
     if len(groups) == 1:
         warnings += _check_single(facts, online)
-        source = _single_source(facts, online)
-        return Division(tuple(groups), source, tuple(warnings), incomplete)
+        return Division(tuple(groups), _single_source(facts, online), tuple(warnings), incomplete)
     ordered, by = _order(groups, bool(facts.pmus))
     _check_order(ordered)
     sources = [_pmus(facts) if s == "PMU lists" else s for s in dict.fromkeys([*sources, *by])]

@@ -145,6 +145,14 @@ def uneven(cpus: Sequence[CpuFacts]) -> str | None:
     return None
 
 
+def slowest(cpus: Sequence[CpuFacts]) -> Sequence[CpuFacts]:
+    """Those of one core type that are slower than others, by the first source that says so."""
+    for source in (CAPACITY, MAX_FREQ, BASE_FREQ, PERF):
+        if source.differs(cpus):
+            return [c for c in cpus if source.read(c) == source.lowest(cpus)]
+    return cpus
+
+
 def _divide(
     cpus: Sequence[CpuFacts], below: Iterable[frozenset[int]]
 ) -> tuple[tuple[CpuFacts, ...], ...]:

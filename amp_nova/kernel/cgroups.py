@@ -114,10 +114,7 @@ def _seen(path: str, mount: Mount) -> str | None:
 
 
 def limits_above(path: str, version: int, mount: str) -> tuple[tuple[str, Bandwidth], ...]:
-    """The limits of the groups above one, the nearest first, by name below the ``mount``.
-
-    A container may have several mounts; above them, no folder has such files.
-    """
+    """The limits of the groups above one, the nearest first, by name below the ``mount``."""
     found = []
     while len(path := os.path.dirname(path)) > 1:
         with contextlib.suppress(OSError, ValueError):  # the topmost group has no limit

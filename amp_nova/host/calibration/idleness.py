@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from amp_nova.hardware import speed_classes
+from amp_nova.hardware.designs import CpuFacts
 from amp_nova.kernel import files
 from amp_nova.model.topology import Topology
 
@@ -54,11 +56,16 @@ def ticks(root: str) -> dict[int, list[int]]:
     return counters
 
 
-def idlest(topology: Topology, core_type: str, load_of: Mapping[int, float]) -> int:
-    """The pCPU of a core type whose core is the least busy.
+def idlest(
+    topology: Topology, core_type: str, load_of: Mapping[int, float], facts: Sequence[CpuFacts]
+) -> int:
+    """The pCPU of the slowest ones of a core type whose core is the least busy.
 
-    Of equals, the highest-numbered one: interrupts and kernel work gather on the first pCPUs.
+    Vendors bin a few cores that clock higher. Of equals, the highest-numbered one: interrupts and
+    kernel work gather on the first pCPUs. ``facts``: those of the machine.
     """
     siblings = {p.id: p.siblings or (p.id,) for p in topology.pcpus}
-    pcpus = sorted(topology.pcpus_of(core_type), reverse=True)
+    of_type = topology.pcpus_of(core_type)
+    slow = {c.id for c in speed_classes.slowest([c for c in facts if c.id in of_type])}
+    pcpus = sorted(slow or of_type, reverse=True)
     return min(pcpus, key=lambda pcpu: max(load_of.get(p, 0.0) for p in siblings[pcpu]))

@@ -145,10 +145,7 @@ def _text(root: ET.Element, path: str, attribute: str | None = None) -> str:
 
 
 def _without_specs(root: ET.Element) -> bool:
-    """Whether Nova started a domain in a release that does not say what its flavor books.
-
-    Since 32.0, all flavors have the element, even without extra specs.
-    """
+    """Whether Nova started a domain before 32.0, whose flavors all have this element."""
     flavor = root.find(f"metadata/{NOVA}instance/{NOVA}flavor")
     return flavor is not None and flavor.find(f"{NOVA}extraSpecs") is None
 

@@ -10,6 +10,7 @@ import pytest
 
 from amp_nova.cmd import calibrate as command
 from amp_nova.exceptions import CountersUnavailable
+from amp_nova.hardware.designs import MachineFacts
 from amp_nova.host.calibration import file, idleness, kernels, provenance
 from amp_nova.host.counters import perf
 from amp_nova.model.topology import PCpu, Topology
@@ -36,6 +37,7 @@ def host(tmp_path, monkeypatch, cores):
 
     monkeypatch.setattr(command, "load_topology", lambda conf: topology())
     monkeypatch.setattr(idleness, "loads", lambda: {0: 0.0, 1: 0.0})
+    monkeypatch.setattr(command, "read_facts", lambda _root: MachineFacts(()))
     monkeypatch.setattr(perf, "on_pcpu", missing)
     return tmp_path
 

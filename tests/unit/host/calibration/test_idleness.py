@@ -7,6 +7,7 @@ import pytest
 
 from amp_nova.host.calibration import idleness
 from amp_nova.model.topology import PCpu
+from tests.support import machines
 from tests.support.calibrations import topology
 
 
@@ -50,4 +51,22 @@ def test_a_busy_sibling_counts():
     mine = dataclasses.replace(mine, pcpus=pcpus)
     load_of = {0: 0.02, 1: 0.0, 2: 0.0, 3: 0.9}
 
-    assert idleness.idlest(mine, "only", load_of) == 2
+    assert idleness.idlest(mine, "only", load_of, ()) == 2
+
+
+@pytest.mark.parametrize(
+    ("speeds", "found"),
+    [
+        ({}, 3),
+        ({"max_freq_khz": (5_200_000, 5_000_000, 5_000_000, 5_200_000)}, 2),
+        ({"max_freq_khz": (5_200_000,) * 4, "base_freq_khz": (2_100_000, *(2_700_000,) * 3)}, 0),
+        ({"max_freq_khz": (5_000_000, 5_000_000, 5_200_000, None)}, 3),
+    ],
+    ids=["equal", "favoured cores", "guaranteed clocks", "not known of all"],
+)
+def test_a_type_is_as_fast_as_its_slowest_pcpu(speeds, found):
+    """A favoured core would promise what the others do not give."""
+    facts = [machines.fact(i, **{k: v[i] for k, v in speeds.items()}) for i in range(4)]
+    mine = topology({"only": (0, 1, 2, 3)})
+
+    assert idleness.idlest(mine, "only", {}, [*facts, machines.fact(4, max_freq_khz=1)]) == found
