@@ -133,9 +133,12 @@ class Checks(upgradecheck.UpgradeCommands):
 
 def _check_log(conf: cfg.ConfigOpts) -> None:
     """Raise ``ConfigInvalid`` if the agent could not log; this makes no file, and logs nothing."""
-    folder = os.path.dirname(os.path.join(conf.log_dir or "", conf.log_file or "")) or "."
+    path = os.path.join(conf.log_dir or "", conf.log_file or "")
+    folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise ConfigInvalid(f"the log cannot be written: there is no directory {folder}; make it")
+    if conf.log_file and os.path.isdir(path):
+        raise ConfigInvalid(f"[DEFAULT] log_file: {path} is a directory; name a file")
     if (file := conf.log_config_append) and not os.path.isfile(file):
         raise ConfigInvalid(f"[DEFAULT] log_config_append: there is no file {file}; make it")
     instead = {"log_dir": None, "log_file": os.devnull, "log_config_append": None}

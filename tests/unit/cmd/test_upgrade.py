@@ -113,6 +113,7 @@ def test_options_of_earlier_versions_are_named(check, tmp_path):
         ),
         ("[DEFAULT]\nlog_dir = /none", "the log cannot be written: there is no directory /none"),
         ("[DEFAULT]\nlog_dir = /\nlog_file = none/x", "the log cannot be written: there is no"),
+        ("[DEFAULT]\nlog_file = {folder}", "[DEFAULT] log_file: {folder} is a directory"),
         ("[DEFAULT]\nlog_config_append = /none", "[DEFAULT] log_config_append: there is no file"),
         ("[DEFAULT]\nsyslog_log_facility = x\nuse_syslog = true", "logging cannot be set up from"),
         ("[DEFAULT]\ndefault_log_levels = amqp", "logging cannot be set up from [DEFAULT]: "),
