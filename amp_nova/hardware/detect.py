@@ -151,8 +151,7 @@ def _by_design(
     (named,) = by_model.values()
     like = [{(c.package, c.cluster, c.speeds.capacity) for c in cpus} for cpus in (unnamed, named)]
     if like[0] - like[1]:
-        why = "they are in another package or cluster, or of another cpu_capacity"
-        raise TopologyUnknown(f"{silent}, and {why}; {REMEDY}")
+        raise TopologyUnknown(f"{silent} and differ in package, cluster or capacity; {REMEDY}")
     return {next(iter(by_model)): online}, [f"{silent}; they are assumed to be like the others"]
 
 
@@ -282,10 +281,7 @@ def _ids(cpus: Iterable[CpuFacts]) -> str:
 
 
 def _pcpus(groups: Iterable[CpuGroup], online: Iterable[CpuFacts]) -> tuple[PCpu, ...]:
-    """The online CPUs, each with the online hardware threads of its core.
-
-    Two are siblings if one of them says so: the files of the other may not be there yet.
-    """
+    """The online CPUs, each with the online threads of its core, which any of them may name."""
     by_core: dict[tuple[int, int], set[int]] = {}
     for cpu in online:
         if cpu.package is not None and cpu.core_id is not None:

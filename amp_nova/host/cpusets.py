@@ -78,8 +78,7 @@ def _shared_by(cpuset: Cpuset) -> Cpuset:
 def effective_cpus(folder: str, version: int) -> frozenset[int] | None:
     """The CPUs that the cpuset of a group leaves its threads; ``None`` if no file says which.
 
-    A group without a cpuset of its own, or one that is gone or empty, has that of the nearest one
-    above.
+    A group without a cpuset of its own, or with an empty one, or that is gone, has the next above.
     """
     while len(folder) > 1:
         for name in _EFFECTIVE[version]:

@@ -107,11 +107,13 @@ def read_facts(root: str | Path) -> MachineFacts:
         cpufreq = policies.get(cpu, f"{CPUS}/cpu{cpu}/cpufreq")
         facts = _cpu(tree, cpu, _info(described.get(cpu, {})), cpufreq)
         cpus.append(replace(facts, isolated=cpu in isolated))
-    return MachineFacts(tuple(cpus), _pmus(tree), (*_warnings(tree), *_borrowed(tree, online)))
+    return MachineFacts(tuple(cpus), _pmus(tree), (*_warnings(tree), *_not_kept(tree, online)))
 
 
-def _borrowed(tree: Tree, online: Iterable[int]) -> Iterator[str]:
-    """A warning about CPUs of an IBM Z partition that run in time which others leave (s390)."""
+def _not_kept(tree: Tree, online: Iterable[int]) -> Iterator[str]:
+    """Warnings about who else decides what runs: a BPF scheduler, or the hypervisor on IBM Z."""
+    if tree.text("sys/kernel/sched_ext/state") == "enabled":
+        yield "a sched_ext scheduler runs here, which may ignore the limits and weights of cgroups"
     kinds = {c: tree.text(f"{CPUS}/cpu{c}/polarization") for c in online}
     for kind, time in (("vertical:low", "no time"), ("vertical:medium", "part of a CPU")):
         if cpus := [c for c, found in kinds.items() if found == kind]:

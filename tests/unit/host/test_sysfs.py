@@ -83,6 +83,18 @@ def test_core_ids_that_are_unknown_join_nothing(tmp_path):
     assert [pcpu.siblings for pcpu in topology.pcpus] == [(0,), (1,), (2,), (3,)]
 
 
+@pytest.mark.parametrize("state", ["enabled", "disabled"])
+def test_a_bpf_scheduler_is_a_warning(tmp_path, state):
+    """It decides who runs, and few of them know cgroups."""
+    trees.write(tmp_path, machines.bare_vm(4))
+    (tmp_path / "sys/kernel/sched_ext").mkdir(parents=True)
+    (tmp_path / "sys/kernel/sched_ext/state").write_text(f"{state}\n")
+
+    said = any("may ignore the limits" in w for w in read_facts(tmp_path).warnings)
+
+    assert said == (state == "enabled")
+
+
 def test_time_that_a_hypervisor_does_not_guarantee_is_a_warning(tmp_path):
     """On IBM Z, where a partition may have CPUs beyond its share."""
     trees.write(tmp_path, machines.bare_vm(4))
