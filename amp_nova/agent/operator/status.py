@@ -5,6 +5,7 @@ from typing import Any
 
 from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
+from amp_nova.flavor.extra_specs import near_misses
 from amp_nova.model.bandwidth import described
 
 SOURCES = {
@@ -58,6 +59,7 @@ def explain(cycle: Cycle, resource: str) -> dict[str, Any]:
     lines = [line for v in domain.vcpus for line in _because(cycle, v)]
     lines += _coefficient(cycle, domain)
     lines += _parallel(cycle, domain)
+    lines[:0] = [f"{sentence}." for sentence in near_misses(domain.domain.specs)]
     if domain.problem:
         lines.insert(0, f"Its booking is not enforced: {domain.problem}.")
     if domain.domain.booking_unknown:

@@ -212,3 +212,10 @@ def test_a_parallel_program_is_explained(vcpus, end):
 
     said = "Its flavor says that its vCPUs run one parallel program (amp:parallel=true)"
     assert f"{said}{end}" in because
+
+
+def test_a_key_that_books_nothing_is_explained():
+    """Nova accepted it, and nothing else says why the server is best effort."""
+    said = explained(reports.best_effort(), specs={"AMP:pref_core": "1"})
+
+    assert said[0] == "'AMP:pref_core' books nothing, because Nova ignores it: write amp:pref_core."
