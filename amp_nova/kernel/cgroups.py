@@ -117,7 +117,7 @@ def limits_above(path: str, version: int, mount: str) -> tuple[tuple[str, Bandwi
     """The limits of the groups above one, the nearest first, by name below the ``mount``."""
     found = []
     while len(path := os.path.dirname(path)) > 1:
-        with contextlib.suppress(OSError, ValueError):  # the topmost group has no limit
+        with contextlib.suppress(OSError, ValueError, IndexError):  # the topmost one has no limit
             quota, *period = files.text(f"{path}/{_LIMIT[version][0]}").split()
             if quota not in ("max", "-1"):
                 period = period or [files.text(f"{path}/{_LIMIT[version][1]}")]

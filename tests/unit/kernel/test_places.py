@@ -163,9 +163,10 @@ def test_of_several_mounts_the_one_counts_that_shows_the_group(tmp_path, lines, 
 
 @pytest.mark.parametrize("mount", ["cg", "elsewhere"])
 def test_limits_above_count_wherever_a_container_has_them(tmp_path, mount):
-    """It may have a mount for all groups and another for those of guests."""
+    """It may have a mount for all groups and another for those of guests; odd files do not."""
     (tmp_path / "cg/machine.slice/g/vcpu0").mkdir(parents=True)
     (tmp_path / "cg/machine.slice/cpu.max").write_text("50000 100000\n")
+    (tmp_path / "cg/cpu.max").write_text("odd\n")
 
     vcpu, top = str(tmp_path / "cg/machine.slice/g/vcpu0"), str(tmp_path / mount)
 
