@@ -142,7 +142,7 @@ class NumaTest(CloudTestCase):
             ({"hw__cpu_policy": "mixed", **mask}, {}, f"hw:cpu_policy='mixed' {by_flavor}"),
             (real_time, {"hw_cpu_policy": "dedicated"}, f"hw:cpu_realtime='yes' {by_flavor}"),
             ({}, {"hw_cpu_policy": "dedicated"}, by_image),
-            (mask, {"hw_cpu_policy": "mixed"}, by_image),
+            (mask, {"hw_cpu_policy": "mixed"}, f"hw:cpu_dedicated_mask='0' {by_flavor}"),
         ):
             flavor, image = self.numa_flavor(2, "0.5", **keys), self.image(**properties)
             server = self.boot(flavor, state="ERROR", image_uuid=image)
