@@ -166,7 +166,8 @@ class Service:
         """Read the options again that can be changed without a restart (oslo.config's mutable)."""
         try:
             self._conf.mutate_config_files()
-        except (cfg.Error, OSError) as exc:
+            self.sensor.hypervisor.use(wiring.fallbacks(self._conf.agent.booking))
+        except (cfg.Error, AmpError, OSError) as exc:
             LOG.error("the configuration cannot be read again: %s; what it was still counts", exc)
 
     def _pause(self, until_s: float) -> bool:

@@ -78,6 +78,7 @@ _BOOKINGS: list[cfg.Opt] = [
     cfg.MultiStrOpt(
         "booking",
         default=[],
+        mutable=True,
         help="""
 Bookings for servers whose Nova does not tell the agent what their flavors book (those started by
 Nova before 32.0), and for domains that Nova does not manage. Each line is a shell pattern for the

@@ -84,6 +84,14 @@ class Hypervisor:
             return any(not (os.path.exists(p) and os.stat(p).st_nlink) for p in away)
         return False
 
+    def use(self, fallbacks: Sequence[Fallback]) -> None:
+        """Read every definition again, with other configured bookings."""
+        if self._fallbacks != (now := tuple(fallbacks)):
+            self._fallbacks = now
+            with self._lock:
+                self._changed |= set(self._listings or ())
+                self._due_s = 0.0
+
     def limit_wait(self, cycle_s: float) -> None:
         """Wait for libvirt at most this long in one cycle, once its domains are known."""
         self._connection.cycle_wait_s = cycle_s

@@ -119,6 +119,9 @@ def test_sighup_reads_again_what_may_change(agent):
     agent.process.send_signal(signal.SIGHUP)
 
     agent.until(lambda: " DEBUG " in agent.log, "debug logging")
+    file.write_text(f"{right}[agent]\nbooking = * amp:pref_core=lots\n")
+    agent.process.send_signal(signal.SIGHUP)
+    agent.until(lambda: "[agent] booking = * amp:pref_core=lots: " in agent.log, "an error")
     agent.notified.all()
     agent.until_notified("WATCHDOG=1", "STATUS=1 instances")
 

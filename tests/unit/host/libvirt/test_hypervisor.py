@@ -172,12 +172,15 @@ def test_changed_domain_is_read_again_after_its_event():
 
 
 def test_fallback_bookings_are_applied(daemon):
-    """Domains without a booking get the configured one."""
+    """Domains without a booking get the configured one, also one that is configured later."""
     found = Hypervisor("fake", [Fallback("t*", {"amp:pref_core": "0.5"})])
 
     specs = {xml.domain.name: dict(xml.domain.specs) for xml in found.domains().values()}
 
     assert specs == {"one": {}, "two": {"amp:pref_core": "0.5"}}
+    found.use([Fallback("o*", {"amp:pref_core": "0.3"})])
+    specs = {xml.domain.name: dict(xml.domain.specs) for xml in found.domains().values()}
+    assert specs == {"one": {"amp:pref_core": "0.3"}, "two": {}}
 
 
 def test_domain_that_hangs_costs_its_deadline_once(daemon):
