@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from amp_nova.agent.io_work import IO_CYCLES, IoSettings, IoWork
+from amp_nova.agent.io_work import IO_CYCLES, IoWork
 from amp_nova.agent.publish.host_info import NOT_CALIBRATED, CalibrationStatus
 from amp_nova.agent.threads import Wakeup
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid, CountersNever
@@ -125,7 +125,7 @@ def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, observe: bool =
     work = "report" if observe and agent.io_work == "slow" else agent.io_work
     # While nothing is moved, a longer interval is enough.
     interval_s = IO_CYCLES * agent.cycle_s * (1 if work == "slow" else 4)
-    return IoWork(make_io_host(conf, sensor), IoSettings(work, interval_s), io_marker(conf))
+    return IoWork(make_io_host(conf, sensor), work, interval_s, io_marker(conf))
 
 
 def io_marker(conf: cfg.ConfigOpts) -> Path:

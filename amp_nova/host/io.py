@@ -8,7 +8,6 @@ never the definition itself, so nothing travels with a live migration.
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
@@ -61,15 +60,6 @@ def read_interface(root: Path, defined: InterfaceXml, line_bytes_s: float | None
     )
 
 
-@dataclass(slots=True)
-class _Domain:
-    """The threads of one domain, in one incarnation, as of a definition."""
-
-    incarnation: str
-    threads: IoThreads
-    xml: DomainXml | None = None
-
-
 class IoHost:
     """Reads and moves the I/O threads of this node's domains.
 
@@ -89,13 +79,12 @@ class IoHost:
         self._mounted = mounts(root)
         self._line_bytes_s = float(line_rate_mbps * _BYTES_PER_MBIT) if line_rate_mbps else None
         self._line_due_s = float("inf") if line_rate_mbps else 0.0
-        self._domains: dict[str, _Domain] = {}
+        self._domains: dict[str, IoThreads] = {}
 
     def read(self, topology: Topology) -> list[IoReading]:
         """The I/O of every domain; a reading that failed says why."""
         domains = self._hypervisor.domains()
-        for gone in self._domains.keys() - domains.keys():
-            self._domains.pop(gone).threads.close()
+        self._domains = {r: threads for r, threads in self._domains.items() if r in domains}
         if (now := time.monotonic()) >= self._line_due_s:
             self._line_bytes_s = line_rate_bytes_s(self._root)
             self._line_due_s = now + LINE_EVERY_S
@@ -110,50 +99,30 @@ class IoHost:
         interfaces: tuple[Interface, ...] = ()
         if problem is None:
             try:
-                domain = self._followed(xml)
-                threads = domain.threads.read(homes)
+                pid = process_id(self._run_path, about.name)
+                life = incarnation(self._root, pid)
+                found = self._domains.get(about.resource)
+                if found is None or found.incarnation != life:
+                    found = IoThreads(self._root, pid, self._mounted)
+                    self._domains[about.resource] = found
+                threads = found.read(homes)
                 interfaces = tuple(
                     read_interface(self._root, i, self._line_bytes_s) for i in xml.io.interfaces
                 )
-                life = domain.incarnation
             except (OSError, ValueError) as exc:
-                if (stale := self._domains.pop(about.resource, None)) is not None:
-                    stale.threads.close()
+                self._domains.pop(about.resource, None)
                 problem = f"its I/O threads cannot be read: {exc}"
-        return IoReading(
-            about.resource,
-            about.name,
-            about.project,
-            life,
-            time.monotonic_ns(),
-            threads,
-            interfaces,
-            problem,
-        )
-
-    def _followed(self, xml: DomainXml) -> _Domain:
-        """The threads of a domain, brought up to date."""
-        domain = self._domains.get(xml.domain.resource)
-        if domain is None or domain.xml is not xml or not domain.threads.unchanged():
-            pid = process_id(self._run_path, xml.domain.name)
-            life = incarnation(self._root, pid)
-            if domain is None or domain.incarnation != life:
-                if domain is not None:
-                    self._domains.pop(xml.domain.resource).threads.close()
-                domain = _Domain(life, IoThreads(self._root, pid, self._mounted))
-                self._domains[xml.domain.resource] = domain
-            domain.threads.rescan()
-        domain.xml = xml
-        return domain
+        now_ns, names = time.monotonic_ns(), (about.resource, about.name, about.project)
+        return IoReading(*names, life, now_ns, threads, interfaces, problem)
 
     def move(self, resource: str, affinities: Mapping[int, frozenset[int]]) -> str | None:
         """Set the affinity of threads; returns what failed last."""
         failure = None
-        if (domain := self._domains.get(resource)) is None:
+        if (threads := self._domains.get(resource)) is None:
             return None
         for tid, pcpus in affinities.items():
             try:
-                domain.threads.move(tid, pcpus)
+                threads.move(tid, pcpus)
             except ActuationFailed as exc:
                 failure = str(exc)
             except OSError as exc:

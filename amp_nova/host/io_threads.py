@@ -2,13 +2,12 @@
 """The threads that do a domain's I/O: emulator, iothreads and vhost workers, but not its vCPUs."""
 
 import contextlib
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.host.vcpu_threads import LINKS_EMPTY
+from amp_nova.host.vcpu_threads import incarnation
 from amp_nova.kernel import files
 from amp_nova.kernel.cgroups import Mounts, path_of
 from amp_nova.kernel.threads import THREADS_MAX, Thread, listed
@@ -20,8 +19,6 @@ _IOTHREAD = re.compile(r"IO iothread(\d+)")
 _MIGRATION = re.compile(r"live_migration|multifd|mig/|return path|postcopy")
 Homes = Callable[[int | None], frozenset[int]]
 """The pCPUs allowed to the iothread of a number, or to any other thread (``None``)."""
-THOROUGH_EVERY = 24
-"""Reads between two listings of the threads while their number does not change."""
 
 
 class _IoThread(Thread):
@@ -59,23 +56,12 @@ class IoThreads:
     """The threads of one QEMU process; methods raise ``OSError`` once the process is gone."""
 
     def __init__(self, root: Path, pid: int, mounted: Mounts) -> None:
+        self.incarnation = incarnation(root, pid)
         self._proc = str(root / "proc")
         self._process = f"{self._proc}/{pid}"
         self._pid = pid
         self._mounted = mounted
         self._threads: dict[int, _IoThread] = {}
-        self._folder = os.open(f"{self._process}/task", os.O_RDONLY)
-        self._links = 0
-        self._reads = pid % THOROUGH_EVERY  # do not list all domains in the same cycle
-
-    def close(self) -> None:
-        """Close all descriptors."""
-        with contextlib.suppress(OSError):
-            os.close(self._folder)
-
-    def _drop(self, tid: int) -> None:
-        del self._threads[tid]
-        self._links = 0
 
     def _tasks(self) -> dict[int, str]:
         own = f"{self._process}/task"
@@ -89,22 +75,11 @@ class IoThreads:
                 tasks.setdefault(tid, f"{self._proc}/{tid}")
         return tasks
 
-    def unchanged(self) -> bool:
-        """Whether there are as many threads as at the last ``rescan``; now and then always false.
-
-        The link count of the task directory costs a fraction of a listing.
-        """
-        self._reads += 1
-        links = os.stat(self._folder).st_nlink
-        return bool(self._reads % THOROUGH_EVERY) and links == self._links > LINKS_EMPTY
-
-    def rescan(self) -> None:
-        """Find threads that started or ended."""
-        links = os.stat(self._folder).st_nlink
+    def read(self, homes: Homes) -> tuple[IoThread, ...]:
+        """CPU time and affinity of all threads that run now."""
         tasks = self._tasks()
-        for tid in self._threads.keys() - tasks.keys():
-            self._drop(tid)
-        named = True
+        self._threads = {tid: each for tid, each in self._threads.items() if tid in tasks}
+        threads = []
         for tid, task in tasks.items():
             try:
                 thread = self._threads.get(tid)
@@ -114,21 +89,10 @@ class IoThreads:
                 if thread.checks < 2:  # a thread gets its name a moment after it starts
                     thread.recognise(self._pid)
                     thread.checks += 1
-                    named = named and thread.checks == 2
-            except (FileNotFoundError, ProcessLookupError):  # it has ended
-                if tid in self._threads:
-                    self._drop(tid)
-        self._links = links if named else 0
-
-    def read(self, homes: Homes) -> tuple[IoThread, ...]:
-        """CPU time and affinity of all threads."""
-        threads = []
-        for tid, thread in list(self._threads.items()):
-            if thread.kind == "vhost" or (thread.kind and not thread.foreign):
-                try:
+                if thread.kind == "vhost" or (thread.kind and not thread.foreign):
                     threads.append(thread.read(homes))
-                except (FileNotFoundError, ProcessLookupError):  # it has ended
-                    self._drop(tid)
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
+                self._threads.pop(tid, None)
         return tuple(threads)
 
     def move(self, tid: int, pcpus: frozenset[int]) -> None:
@@ -150,7 +114,7 @@ class IoThreads:
             thread.verify()
             now = thread.pcpus()
         except (FileNotFoundError, ProcessLookupError):
-            self._drop(tid)
+            del self._threads[tid]
             return
         if now != pcpus:
             raise ActuationFailed(

@@ -4,7 +4,7 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from amp_nova.agent.io_work import IoSettings, IoWork, because
+from amp_nova.agent.io_work import IoWork, because
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread
@@ -81,7 +81,7 @@ class Work:
 
     def start(self):
         """Start the agent, or restart it."""
-        self.work = IoWork(self.host, IoSettings(**self.settings), self.marker)
+        self.work = IoWork(self.host, **self.settings, marker=self.marker)
 
     def run(self, intervals=1):
         """Let intervals pass; returns all log lines."""
@@ -158,16 +158,28 @@ def test_paused_instance_is_not_moved(work):
     assert work.on() == SLOW
 
 
-def test_foreign_changes_are_repaired_a_few_times(work):
-    """Within a minute; then the domain is left alone for five."""
+def test_an_affinity_that_something_else_has_set_is_left_alone(work):
+    """As long as it is neither the home of the threads nor what the agent sets."""
     work.run(4)
-    for _ in range(12):
-        work.host.pcpus["a"] = {TID: frozenset({3})}
-        work.run()
-
-    assert len(work.host.moved) == 1 + 3
-    assert work.on() == {3}
+    work.host.pcpus["a"] = {TID: frozenset({3})}
+    work.run(3)
+    assert (len(work.host.moved), work.on()) == (1, {3})
     assert any("Something else" in line for line in because(work.work.report, "a"))
+
+    work.host.pcpus["a"] = {TID: HOME}
+    work.run()
+    assert work.on() == SLOW
+
+
+def test_a_pcpu_that_was_offline_is_used_again(work):
+    """What the agent set meanwhile, without that pCPU, is not foreign when it is back."""
+    work.host.homes["a"][TID] = work.host.pcpus["a"][TID] = HOME - {1}
+    work.run(5)
+    assert work.on() == SLOW - {1}
+
+    work.host.homes["a"][TID] = HOME
+    work.run()
+    assert work.on() == SLOW
 
 
 def test_foreign_affinity_found_at_start_is_respected(work):
