@@ -133,6 +133,8 @@ class Service:
                     gc.freeze()  # what has been imported stays: do not examine it again and again
                     gc.set_threshold(COLLECT_EVERY)
                     self._cycles(guarding)
+                    if self._wake.stopping:
+                        LOG.info("stopping on signal %d; limits stay in force", self._wake.stopping)
                     self._systemd.stopping()
                     self.loop.finish()
             finally:

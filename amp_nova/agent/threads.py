@@ -15,7 +15,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 LOG = logging.getLogger(__name__)
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -28,41 +27,23 @@ WAIT_MAX_S = 5.0
 """Longest time that a waiting thread spends between two heartbeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadStatus:
-    """One helper thread.
-
-    ``last_success_s``: seconds since the epoch, ``None`` before the first; ``started_s``: so, too;
-    ``failure``: why it does not succeed now.
-    """
-
-    name: str
-    restarts: int
-    last_success_s: float | None
-    started_s: float = 0.0
-    failure: str = ""
-
-
 class HelperThread:
-    """One helper thread: runs ``work``, which returns once ``beat`` says not to go on."""
+    """One helper thread: runs ``work``, which returns once ``beat`` says not to go on.
+
+    ``started_s`` and ``last_success_s``: in seconds since the epoch; ``failure``: why it does not
+    succeed now, empty if it does.
+    """
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         self.name = name
+        self.restarts = 0
+        self.started_s = 0.0
+        self.last_success_s: float | None = None
+        self.failure = ""
         self._work = work
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._ended = threading.Event()
         self._beat_s = 0.0
-        self._last_success_s: float | None = None
-        self._started_s = 0.0
-        self._failure = ""
-        self._restarts = 0
-
-    @property
-    def status(self) -> ThreadStatus:
-        """Its name, restarts, last success and present failure."""
-        return ThreadStatus(
-            self.name, self._restarts, self._last_success_s, self._started_s, self._failure
-        )
 
     @property
     def hangs(self) -> bool:
@@ -72,7 +53,7 @@ class HelperThread:
     def start(self) -> None:
         """Start the thread."""
         self.beat()
-        self._started_s = time.time()
+        self.started_s = time.time()
         self._thread.start()
 
     def stop(self) -> None:
@@ -86,7 +67,7 @@ class HelperThread:
 
     def success(self) -> None:
         """Report that the work was done: a report was sent, or an inventory is up to date."""
-        self._last_success_s = time.time()
+        self.last_success_s = time.time()
 
     def pause(self, seconds: float) -> None:
         """Wait, with heartbeats, but not after the thread has been asked to stop."""
@@ -102,19 +83,19 @@ class HelperThread:
         """
         failures = 0
         while self.beat():
-            failure: Exception | None = None
             try:
                 attempt()
             except Exception as exc:  # noqa: BLE001 - whatever fails, it is retried
                 failure = exc
-            self._failure = "" if failure is None else _one_line(failure)
-            if failure is None:
+            else:
+                self.failure = ""
                 if failures:
                     LOG.info("succeeded after %d attempts", failures + 1)
                 return True
             # Not while it is handled, when oslo.log would add it to each line.
+            self.failure = " ".join(str(failure).split()) or type(failure).__name__
             if not failures:
-                LOG.error("%s: %s; retrying until it succeeds", failing, self._failure)
+                LOG.error("%s: %s; retrying until it succeeds", failing, self.failure)
             failures += 1
             LOG.debug("attempt %d failed", failures, exc_info=failure)
             self.pause(_back_off_s(failures))
@@ -127,10 +108,10 @@ class HelperThread:
             except Exception:  # the last resort: it is restarted
                 LOG.exception("the thread '%s' failed", self.name)
             if self.beat():
-                self._restarts += 1
+                self.restarts += 1
                 what = "the thread '%s' ended; restarting it (%d so far)"
-                LOG.error(what, self.name, self._restarts)
-                self.pause(_back_off_s(self._restarts))
+                LOG.error(what, self.name, self.restarts)
+                self.pause(_back_off_s(self.restarts))
 
 
 def _back_off_s(failures: int) -> float:
@@ -138,16 +119,11 @@ def _back_off_s(failures: int) -> float:
     return random.uniform(0.0, min(BACK_OFF_MAX_S, BACK_OFF_S * 2.0 ** min(failures - 1, 9)))
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 class Wakeup:
     """Wakes one waiting thread on events from other threads and on signals, without a lock.
 
     A signal handler that takes a lock can interrupt the thread that holds it, and deadlock. So
-    Python's wake-up descriptor (``signal.set_wakeup_fd``) writes the signal number into a pipe;
-    events write 0. Any number of threads may call ``set``.
+    events and signals are bytes in a pipe. Any number of threads may call ``set``.
     """
 
     def __init__(self) -> None:
@@ -156,7 +132,8 @@ class Wakeup:
         self._poll.register(self._read, select.POLLIN)
         self._event = False
         self._hung_up = False
-        self._signal: int | None = None
+        self.stopping = 0
+        """The signal that asks the process to end, 0 until there is one."""
 
     def set(self) -> None:
         """Report an event; any thread may call this."""
@@ -165,21 +142,15 @@ class Wakeup:
 
     def clear(self) -> None:
         """Discard the events so far."""
-        self._drain()
+        self._happened()
         self._event = False
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for an event or a signal; returns whether there was one since the last ``clear``."""
         until_s = time.monotonic() + timeout_s
-        while not (self.stopping or self._event) and (left_s := until_s - time.monotonic()) > 0:
+        while not self._happened() and (left_s := until_s - time.monotonic()) > 0:
             self._poll.poll(left_s * 1000)
-        return self._event or self._signal is not None
-
-    @property
-    def stopping(self) -> bool:
-        """Whether a signal asks the process to end."""
-        self._drain()
-        return self._signal is not None
+        return self._event or self.stopping > 0
 
     def reload(self) -> bool:
         """Whether SIGHUP asked for the configuration to be read again since the last call."""
@@ -189,27 +160,21 @@ class Wakeup:
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
         """Handle these signals inside a ``with`` block; only in the main thread."""
-        before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        handlers = {n: signal.signal(n, _nothing) for n in (*_STOPPING, signal.SIGHUP)}
+        handlers = {n: signal.signal(n, self._on_signal) for n in (*_STOPPING, signal.SIGHUP)}
         try:
             yield
         finally:
-            signal.set_wakeup_fd(before)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def _drain(self) -> None:
-        try:
-            received = os.read(self._read, 4096)
-        except BlockingIOError:
-            return
-        self._hung_up = self._hung_up or signal.SIGHUP in received
-        self._event = self._event or self._hung_up or b"\0" in received
-        stopping = [number for number in received if number in _STOPPING]
-        if stopping and self._signal is None:
-            self._signal = stopping[0]
-            LOG.info("stopping on signal %d; limits stay in force", self._signal)
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if number == signal.SIGHUP:
+            self._hung_up = True
+        else:
+            self.stopping = number
+        self.set()
 
-
-def _nothing(_number: int, _frame: object) -> None:
-    """Do nothing; without a handler the signal's default action would end the process."""
+    def _happened(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            self._event = bool(os.read(self._read, 4096))
+        return self._event or self.stopping > 0

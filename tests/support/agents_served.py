@@ -18,7 +18,7 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import CalibrationStatus, HostInfo
 from amp_nova.agent.publish.web_server import WebServer, WebSettings
-from amp_nova.agent.threads import ThreadStatus
+from amp_nova.agent.threads import HelperThread
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
 from amp_nova_lab.host import SimHost
@@ -65,7 +65,8 @@ class Agent:
         status.hypervisor_up, status.libvirt_calls, status.lateness_s = True, 12, 0.001
         status.counters = {("perf", ""): 1}
         status.lease = LeaseStatus(9.5, 0)
-        status.threads = (ThreadStatus("exporter", 0, time.time()),)
+        status.threads = (HelperThread("exporter", print),)
+        status.threads[0].success()
         server = WebServer(self.exporter.routes, WebSettings("127.0.0.1")).bind()
         self.address, self.port = server.bind_addr
 

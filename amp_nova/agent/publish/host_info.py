@@ -17,7 +17,7 @@ from amp_nova.admission.packing import least_refcores
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.publish.host_warnings import HostWarning
-from amp_nova.agent.threads import ThreadStatus
+from amp_nova.agent.threads import HelperThread
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking, examine
 from amp_nova.flavor.placement_resources import claims
@@ -87,7 +87,7 @@ class AgentStatus:
     calibration: CalibrationStatus = NOT_CALIBRATED
     counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stages: Mapping[str, Distribution] = field(default_factory=dict)
-    threads: tuple[ThreadStatus, ...] = ()
+    threads: tuple[HelperThread, ...] = ()
     lease: LeaseStatus | None = None
     warnings: tuple[HostWarning, ...] = ()
 

@@ -151,7 +151,7 @@ def _urgent(cycle: Cycle) -> object:
     )
 
 
-class Publisher:
+class Publisher(HelperThread):
     """Sends host reports of the latest cycle that it was offered."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Publisher:
         bus: MessageBus,
         answer_spread_s: float = ANSWER_SPREAD_S,
     ) -> None:
-        self.thread = HelperThread("reports", self._run)
+        super().__init__("reports", self._send_reports)
         self._options, self._answer_spread_s = options, answer_spread_s
         self._bus = bus
         self._origin = Origin(node, str(uuid.uuid4()), 0, 0.0)
@@ -174,12 +174,12 @@ class Publisher:
 
     def start(self) -> None:
         """Start to send reports, and to listen for schedulers that request one."""
-        self.thread.start()
+        super().start()
         self._bus.listen(self._request)
 
     def stop(self) -> None:
         """Stop sending and listening."""
-        self.thread.stop()
+        super().stop()
         self._wake.set()
         self._bus.stop()
 
@@ -193,18 +193,18 @@ class Publisher:
         self._requested = True
         self._wake.set()
 
-    def _run(self) -> None:
-        while self.thread.beat():
+    def _send_reports(self) -> None:
+        while self.beat():
             due_s = WAIT_MAX_S if self._offered is None else self._due_s - time.monotonic()
             self._wake.wait(min(WAIT_MAX_S, max(0.0, due_s)))
             self._wake.clear()
             if self._requested and self._due_s:
                 # A scheduler asks all agents at once, so spread the answers.
-                self.thread.pause(random.uniform(0.0, self._answer_spread_s))
-            if self._is_due() and self.thread.persist(self._send, "cannot send host reports"):
-                self.thread.success()
+                self.pause(random.uniform(0.0, self._answer_spread_s))
+            if self._is_due() and self.persist(self._send, "cannot send host reports"):
+                self.success()
                 self._due_s = time.monotonic() + self._options.interval_s
-                self.thread.pause(GAP_LEAST_S)
+                self.pause(GAP_LEAST_S)
 
     def _is_due(self) -> bool:
         """Whether there is a reason to report now."""
@@ -222,23 +222,17 @@ class Publisher:
         self._sent = offered[1:]
 
 
-class SchedulerProbe:
-    """Asks whether schedulers listen: reports are cast, so that one was sent tells nothing."""
+def scheduler_probe(bus: MessageBus) -> HelperThread:
+    """A thread that asks whether schedulers listen.
 
-    def __init__(self, bus: MessageBus) -> None:
-        self.thread = HelperThread("schedulers", self._run)
-        self._bus = bus
+    Reports are cast, so that one was sent tells nothing.
+    """
 
-    def start(self) -> None:
-        """Start to ask."""
-        self.thread.start()
+    def ask() -> None:
+        while thread.beat():
+            if thread.persist(bus.probe, "no scheduler answers"):
+                thread.success()
+                thread.pause(PROBE_S)
 
-    def stop(self) -> None:
-        """Stop asking."""
-        self.thread.stop()
-
-    def _run(self) -> None:
-        while self.thread.beat():
-            if self.thread.persist(self._bus.probe, "no scheduler answers"):
-                self.thread.success()
-                self.thread.pause(PROBE_S)
+    thread = HelperThread("schedulers", ask)
+    return thread

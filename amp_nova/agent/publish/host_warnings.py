@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.threads import ThreadStatus
+from amp_nova.agent.threads import HelperThread
 
 NO_REPORTS = (
     "schedulers get no reports from this host and, by default, place no booking on it: set"
@@ -32,7 +32,7 @@ class HostWarning(NamedTuple):
 
 
 def host_warnings(
-    cycle: Cycle, threads: Iterable[ThreadStatus], *, reports: bool
+    cycle: Cycle, threads: Iterable[HelperThread], *, reports: bool
 ) -> tuple[HostWarning, ...]:
     """What an operator has to know about the whole host; ``reports``: whether any are sent."""
     found = []

@@ -78,24 +78,20 @@ def connect(conf: cfg.ConfigOpts) -> Any:
         ) from exc
 
 
-class Inventory:
+class Inventory(HelperThread):
     """Synchronises Placement with the providers that were last offered, in its own thread."""
 
     def __init__(self, client: Any, node: str) -> None:
-        self.thread = HelperThread("placement", self._run)
+        super().__init__("placement", self._synchronise)
         self._client = client
         self._node = node
         self._offered: tuple[Provider, ...] | None = None
         self._declared: set[str] = set()
         self._wake = threading.Event()
 
-    def start(self) -> None:
-        """Start synchronising."""
-        self.thread.start()
-
     def stop(self) -> None:
         """Stop synchronising; Placement keeps what it has."""
-        self.thread.stop()
+        super().stop()
         self._wake.set()
 
     def offer(self, providers: tuple[Provider, ...]) -> None:
@@ -104,17 +100,17 @@ class Inventory:
             self._offered = providers
             self._wake.set()
 
-    def _run(self) -> None:
+    def _synchronise(self) -> None:
         due_s = 0.0
-        while self.thread.beat():
+        while self.beat():
             changed = self._wake.wait(WAIT_MAX_S)
             self._wake.clear()
             if self._offered is None or not (changed or time.monotonic() >= due_s):
                 continue
             # Every attempt uses what Placement has and what the host offers at that time.
             failing = "cannot update this host's capacity in Placement"
-            if self.thread.persist(lambda: self.sync(self._offered or ()), failing):
-                self.thread.success()
+            if self.persist(lambda: self.sync(self._offered or ()), failing):
+                self.success()
                 due_s = time.monotonic() + RESYNC_S
 
     def sync(self, offered: tuple[Provider, ...]) -> None:
@@ -204,7 +200,7 @@ class Inventory:
         self, method: str, url: str, body: object = None, *, conflict: bool = False
     ) -> Any:
         """The decoded answer; with ``conflict``, ``None`` for a conflict (409)."""
-        self.thread.beat()
+        self.beat()
         json = {} if body is None else {"json": body}
         answer = getattr(self._client, method)(url, headers=VERSION, **json)
         if answer.status_code == 409 and conflict:

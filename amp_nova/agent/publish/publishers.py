@@ -76,7 +76,7 @@ class Publishers:
         """Publish the status of the threads; ``False`` if one of them hangs."""
         threads = [self._served] if self._options.enabled else []
         threads += self.outbound.threads
-        self.exporter.agent.threads = tuple(thread.status for thread in threads)
+        self.exporter.agent.threads = tuple(threads)
         return not any(thread.hangs for thread in threads)
 
     def unavailable(self) -> None:
@@ -146,7 +146,8 @@ class Outbound:
         self._info: HostInfo | None = None
         self._publisher: Publisher | None = None
         self._inventory: Any = None
-        self._parts: list[Any] = []
+        self.threads: list[HelperThread] = []
+        """The publishing threads that have been started."""
         if conf.reports.transport_url:
             with warnings.catch_warnings():
                 # Deprecation warnings of the bus libraries are of no use to operators.
@@ -183,15 +184,10 @@ class Outbound:
                 )
             )
 
-    @property
-    def threads(self) -> list[HelperThread]:
-        """The publishing threads that have been started."""
-        return [part.thread for part in self._parts]
-
     def stop(self) -> None:
         """Stop publishing; schedulers and Placement keep what they have."""
-        for part in self._parts:
-            part.stop()
+        for thread in self.threads:
+            thread.stop()
 
     def _start(self) -> HostInfo | None:
         """Start what is configured, once the host's name is known."""
@@ -202,16 +198,16 @@ class Outbound:
         except HypervisorUnavailable:
             return None
         if self._transport is not None:
-            from amp_nova.agent.publish.host_reports import MessageBus, Publisher, SchedulerProbe
+            from amp_nova.agent.publish.host_reports import MessageBus, Publisher, scheduler_probe
 
             bus = MessageBus(self._transport, node)
             self._publisher = Publisher(self._conf.reports, node, bus)
-            self._parts += [self._publisher, SchedulerProbe(bus)]
+            self.threads += [self._publisher, scheduler_probe(bus)]
         if self._placement is not None:
             from amp_nova.agent.publish.placement import Inventory
 
             self._inventory = Inventory(self._placement, node)
-            self._parts.append(self._inventory)
-        for part in self._parts:
-            part.start()
+            self.threads.append(self._inventory)
+        for thread in self.threads:
+            thread.start()
         return replace(self.admits, node=node)

@@ -35,15 +35,15 @@ def test_a_thread_that_ends_is_restarted_and_counted(eager, caplog):
 
     thread = HelperThread("reports", work)
     thread.start()
-    until(lambda: thread.status.last_success_s)
+    until(lambda: thread.last_success_s)
 
-    assert (thread.status.name, thread.status.restarts) == ("reports", 2)
+    assert (thread.name, thread.restarts) == ("reports", 2)
     assert "a fault" in caplog.text
     assert "the thread 'reports' ended; restarting it (1 so far)" in caplog.text
     assert not thread.hangs
     thread.stop()
     until(lambda: not thread._thread.is_alive())
-    assert (len(runs), thread.status.restarts) == (3, 2)
+    assert (len(runs), thread.restarts) == (3, 2)
 
 
 def test_a_thread_that_fails_at_once_is_restarted_less_and_less_often(monkeypatch):

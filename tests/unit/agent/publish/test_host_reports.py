@@ -13,7 +13,7 @@ from amp_nova.agent import threads
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_info import HostInfo, host_report
-from amp_nova.agent.publish.host_reports import Publisher, SchedulerProbe
+from amp_nova.agent.publish.host_reports import Publisher, scheduler_probe
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import SpeedupEstimate
@@ -81,7 +81,7 @@ def publisher(bus, monkeypatch):
 def probe(bus, monkeypatch):
     monkeypatch.setattr(host_reports, "PROBE_S", 0.01)
     monkeypatch.setattr(threads, "BACK_OFF_S", 0.01)
-    made = SchedulerProbe(bus)
+    made = scheduler_probe(bus)
     made.start()
     yield made
     made.stop()
@@ -133,12 +133,12 @@ def test_an_unreachable_broker_gets_the_current_state_later(publisher, bus, capl
 
 def test_that_no_scheduler_answers_is_known_until_one_does(probe, bus):
     """The thread that asks has no success meanwhile, and says why."""
-    until(lambda: probe.thread.status.last_success_s, 10, "an answer")
+    until(lambda: probe.last_success_s, 10, "an answer")
 
     bus.deaf = True
-    until(lambda: probe.thread.status.failure == "TimeoutError", 10, "a failure")
+    until(lambda: probe.failure == "TimeoutError", 10, "a failure")
     bus.deaf = False
-    until(lambda: not probe.thread.status.failure, 10, "an answer")
+    until(lambda: not probe.failure, 10, "an answer")
 
 
 def test_an_unhealthy_agent_reports_its_last_state(publisher, bus):

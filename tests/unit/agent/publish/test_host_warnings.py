@@ -7,13 +7,22 @@ import pytest
 from msgspec import structs
 
 from amp_nova.agent.publish.host_warnings import NO_REPORTS, NO_SCHEDULER, SANDBOX, host_warnings
-from amp_nova.agent.threads import ThreadStatus
+from amp_nova.agent.threads import HelperThread
 from amp_nova.model.allocation import Outcome
 from tests.support import reports
 from tests.support.reports import best_effort, booked, instance
 
 QUIET = reports.cycle(instance(booked()))
-UNHEARD = ThreadStatus("schedulers", 0, None, failure="timed out")
+
+
+def thread(name, failure=""):
+    made = HelperThread(name, print)
+    made.failure = failure
+    return made
+
+
+UNHEARD, REPORTING = thread("schedulers", "timed out"), thread("reports")
+REFUSED = thread("reports", "ACCESS_REFUSED")
 
 
 def said(cycle, *threads, sends=True):
@@ -23,7 +32,7 @@ def said(cycle, *threads, sends=True):
 
 def test_nothing_about_a_host_that_is_well():
     """Threads that succeed are no warning."""
-    assert said(QUIET, ThreadStatus("reports", 0, 1.0)) == []
+    assert said(QUIET, REPORTING) == []
 
 
 @pytest.mark.parametrize(
@@ -38,17 +47,17 @@ def test_nothing_about_a_host_that_is_well():
         (QUIET, (), False, ("no_reports", NO_REPORTS)),
         (
             QUIET,
-            (ThreadStatus("reports", 0, None, failure="ACCESS_REFUSED"),),
+            (REFUSED,),
             True,
             ("reports_fail", "schedulers get no reports from this host: ACCESS_REFUSED"),
         ),
         (
             QUIET,
-            (UNHEARD, ThreadStatus("reports", 0, None, failure="ACCESS_REFUSED")),
+            (UNHEARD, REFUSED),
             True,
             ("reports_fail", "schedulers get no reports from this host: ACCESS_REFUSED"),
         ),
-        (QUIET, (UNHEARD, ThreadStatus("reports", 0, 1.0)), True, ("no_scheduler", NO_SCHEDULER)),
+        (QUIET, (UNHEARD, REPORTING), True, ("no_scheduler", NO_SCHEDULER)),
         (
             reports.cycle(
                 instance(booked()), of=replace(reports.topology(), warnings=("cpu3 is odd",))

@@ -114,9 +114,9 @@ def test_wrong_answers_are_retried_until_they_are_right(fake, caplog, fault):
     fake.fault = fault
     with running(fake.url) as inventory:
         until(lambda: "retrying until it succeeds" in caplog.text)
-        assert inventory.thread.status.last_success_s is None
+        assert inventory.last_success_s is None
         fake.fault = None
-        until(lambda: inventory.thread.status.last_success_s)
+        until(lambda: inventory.last_success_s)
 
     assert fake.updated()
     assert "Traceback" not in caplog.text
@@ -131,9 +131,9 @@ def test_a_provider_that_may_not_be_deleted_is_logged_and_tried_again(fake, capl
     fake.refused = {"DELETE": (403, "policy does not allow it")}
     with running(fake.url) as inventory:
         until(lambda: "DELETE /resource_providers/gone was answered 403" in caplog.text)
-        assert inventory.thread.status.last_success_s is None
+        assert inventory.last_success_s is None
         fake.refused = {}
-        until(lambda: inventory.thread.status.last_success_s)
+        until(lambda: inventory.last_success_s)
 
     assert ("DELETE", "/resource_providers/gone", None) in fake.writes
 
@@ -145,7 +145,7 @@ def test_silence_has_a_time_out(fake, caplog):
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with running(url, timeout_s=0.1) as inventory:
             until(lambda: "retrying until it succeeds" in caplog.text)
-            assert not inventory.thread.hangs
+            assert not inventory.hangs
     assert "timed out" in caplog.text
 
 
