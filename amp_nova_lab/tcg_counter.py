@@ -170,7 +170,6 @@ class TcgCounter:
         return int(enabled_ns)
 
     def close(self) -> None:
-        """Close the descriptors."""
         for fd in (self._fd, self._clock):
             if fd is not None:
                 with contextlib.suppress(OSError):

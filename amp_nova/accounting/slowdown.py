@@ -9,7 +9,6 @@ Both look back about a minute, because policies rotate vCPUs over the fast cores
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -33,14 +32,6 @@ class Recent(Struct, frozen=True):
 NOTHING = Recent()
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """One vCPU: its speedup on the fastest core type over the slowest, and its recent usage."""
-
-    speedup: float | None
-    recent: Recent
-
-
 def enter(recent: Recent, used: Usage, position: int, types: int) -> Recent:
     """Decay what is recorded, then add an interval that lies on one core type."""
     kept = math.exp(-used.wall_s / MEMORY_S)
@@ -51,22 +42,22 @@ def enter(recent: Recent, used: Usage, position: int, types: int) -> Recent:
 
 
 def slowdown(
-    vcpus: Iterable[Shared], types: tuple[CoreType, ...], pcpus: Sequence[int]
+    vcpus: Iterable[tuple[float | None, Recent]], types: tuple[CoreType, ...], pcpus: Sequence[int]
 ) -> float | None:
-    """The slowdown of an instance.
+    """The slowdown of an instance, from the speedup and the recent usage of each of its vCPUs.
 
     ``None`` if it had too little demand or got nothing, or if the speedup of a vCPU that wanted to
     run is unknown. ``pcpus``: how many pCPUs of each core type it may use.
     """
-    wanting = [v for v in vcpus if v.recent.demand_s > 0.0]
-    shares = alone_shares(pcpus, running_at_a_time([v.recent.demand_s for v in wanting]))
+    wanting = [(gain, recent) for gain, recent in vcpus if recent.demand_s > 0.0]
+    shares = alone_shares(pcpus, running_at_a_time([recent.demand_s for _, recent in wanting]))
     actual = alone = demand_s = 0.0
-    for vcpu in wanting:
-        if vcpu.speedup is None or len(vcpu.recent.cpu_s) != len(types):
+    for speedup, recent in wanting:
+        if speedup is None or len(recent.cpu_s) != len(types):
             return None
-        demand_s += vcpu.recent.demand_s
-        alone += vcpu.recent.demand_s * speed_over(types, shares, vcpu.speedup)
-        actual += speed_over(types, vcpu.recent.cpu_s, vcpu.speedup)
+        demand_s += recent.demand_s
+        alone += recent.demand_s * speed_over(types, shares, speedup)
+        actual += speed_over(types, recent.cpu_s, speedup)
     return alone / actual if actual > 0.0 and demand_s >= DEMAND_LEAST_S else None
 
 

@@ -46,7 +46,6 @@ class FreeCores:
     """The siblings of each pCPU that busy siblings slow down."""
 
     def copy(self) -> "FreeCores":
-        """An independent copy."""
         return FreeCores(dict(self.cores), self.usable, set(self.whole), self.siblings)
 
     def share(self, option: Option, pcpu: int) -> float:

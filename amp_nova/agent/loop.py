@@ -208,7 +208,7 @@ class Loop:
         topology = memo(for_admission, observation.topology, terms.smt)
         own = state.profiles.coefficients(r for r, i in state.instances.items() if i.adaptive)
         here = memo(instances.on_host, state.instances, kept, weights, excluded, own)
-        here = memo(homes.without_places, here, topology, state.kept_free)
+        here = memo(homes.on_one_type, here, topology)
         packed = memo(homes.pack, here, topology, terms, state.packed)
         context = Context(topology, terms, packed, state.kept_free, state.policy.placing(topology))
         entitlements = memo(entitle, here, context)

@@ -51,7 +51,6 @@ class HelperThread:
         return self._thread.is_alive() and time.monotonic() - self._beat_s > SILENT_S
 
     def start(self) -> None:
-        """Start the thread."""
         self.beat()
         self.started_s = time.time()
         self._thread.start()

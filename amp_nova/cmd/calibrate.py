@@ -64,7 +64,6 @@ class Calibrate(Report):
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``calibrate``."""
         add = parser.add_argument
         add("--output", metavar="FILE", help="write here; default: [topology] calibration_file")
         add(

@@ -28,7 +28,6 @@ extra specs:
 {KEYS}"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``flavor check``."""
         parser.add_argument("specs", nargs="+", metavar="KEY=VALUE", help="an extra spec")
         parser.add_argument(
             "--vcpus", type=whole(1, VCPUS_MAX), metavar="N", help="number of vCPUs of the flavor"

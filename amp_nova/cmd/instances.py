@@ -58,7 +58,6 @@ class ShowStatus(Report):
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``status``."""
         parser.add_argument(
             "--watch", action="store_true", help="show a verdict and the worst, in every cycle"
         )
@@ -118,7 +117,6 @@ class Explain(Report):
     _epilog = "example: amp-nova explain instance-0000002a"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``explain``."""
         parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
         add_config_file(parser)
 
@@ -214,7 +212,6 @@ class Pause(Command):
     _epilog = "example: amp-nova pause instance-0000002a --ttl 600"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``pause``."""
         parser.add_argument(
             "--ttl", type=number(0.1, 1e9), required=True, metavar="S", help="for how many seconds"
         )
@@ -240,7 +237,6 @@ class Resume(Command):
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``resume``."""
         names = "UUID, libvirt name or Nova name"
         parser.add_argument("instance", metavar="INSTANCE", nargs="?", help=names)
         parser.add_argument("--all", action="store_true", help="every instance of this host")
@@ -272,7 +268,6 @@ class Release(Report):
     _epilog = "example: amp-nova release --all --dry-run"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``release``."""
         parser.add_argument("instances", metavar="INSTANCE", nargs="*")
         parser.add_argument("--all", action="store_true", help="every instance of this host")
         parser.add_argument("--dry-run", action="store_true", help="list the changes, make none")

@@ -100,7 +100,6 @@ class SelfTest(Report):
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``selftest``."""
         parser.add_argument(
             "--seconds",
             type=whole(1, 60),

@@ -44,7 +44,6 @@ examples:
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``topology``."""
         parser.add_argument(
             "--root",
             metavar="DIR",
@@ -53,7 +52,6 @@ examples:
         add_config_file(parser)
 
     def answer(self, args: argparse.Namespace) -> Answer:
-        """The topology."""
         # With --root, only the configuration that is named counts.
         conf = options.load(files=args.config_file or ([] if args.root else None))
         if args.root:

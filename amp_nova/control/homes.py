@@ -15,7 +15,7 @@ from amp_nova.admission.packing import Demand, Packing, guest_of, least_refcores
 from amp_nova.control import own_coefficients
 from amp_nova.control.context import Context, Home, Instance, Packed, Terms
 from amp_nova.flavor.extra_specs import Booking
-from amp_nova.hardware.effective_speed import slowed_by_siblings, slowing_siblings
+from amp_nova.hardware.effective_speed import slowed_by_siblings
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
@@ -38,34 +38,6 @@ def refusal(booking: Booking) -> str | None:
     if booking.burst_s:
         return f"each of its vCPUs may burst (amp:burst_s), and {REMEDY}"
     return None
-
-
-def without_places(
-    instances: Sequence[Instance], topology: Topology, kept_free_before: frozenset[int]
-) -> tuple[Instance, ...]:
-    """The instances as packing and entitlements need to see them: equal while only a policy moves.
-
-    Where a vCPU is now decides nothing if its instance has neither a booking nor a core type and is
-    not excluded, unless somebody else moved it out of its allowed pCPUs or siblings of whole cores
-    may have to be kept free. Such a vCPU counts as being on all its allowed pCPUs. Where guests
-    cannot span core types, each also gets one (``on_one_type``).
-    """
-    if topology.one_type:
-        return on_one_type(instances, topology)
-    if kept_free_before or slowing_siblings(topology):
-        return tuple(instances)
-    return tuple(map(_without_places, instances))
-
-
-def _without_places(instance: Instance) -> Instance:
-    booking = instance.booking
-    if booking.booked or booking.core_type is not None or instance.excluded is not None:
-        return instance
-    vcpus = {
-        index: structs.replace(v, pcpus=v.allowed) if v.pcpus <= v.allowed else v
-        for index, v in instance.vcpus.items()
-    }
-    return structs.replace(instance, vcpus=vcpus)
 
 
 def pack(
@@ -301,6 +273,8 @@ def on_one_type(instances: Sequence[Instance], topology: Topology) -> tuple[Inst
     One without a booking stays on the type it is on, or goes to the one with the fewest vCPUs per
     pCPU. Those of a booking follow the packing, and so do its other vCPUs.
     """
+    if not topology.one_type:
+        return tuple(instances)
     types, vcpus = {}, dict.fromkeys((t.name for t in topology.core_types), 0)
     for instance in instances:
         there = {topology.only_type(v.pcpus) for v in instance.vcpus.values()} - {None}

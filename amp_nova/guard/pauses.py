@@ -14,7 +14,6 @@ from typing import Any
 from amp_nova.exceptions import AmpError
 from amp_nova.kernel import files
 
-_RACY_NS = 1_000_000_000
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 """The form of an instance's UUID: no other text may become a file name."""
@@ -42,26 +41,10 @@ class Pauses:
         self._boot = ""
         with contextlib.suppress(OSError):
             self._boot = files.text(BOOT_ID).strip()
-        self._stamp = 0
-        self._read: dict[str, tuple[float | None, str]] = {}
 
     def current(self) -> Mapping[str, str]:
         """The instances that are paused now: the reason by UUID."""
-        try:
-            stamp = os.stat(self._folder).st_mtime_ns
-        except OSError:
-            return {}
-        # A recent time stamp is not trusted: the folder may change again without a newer one.
-        if stamp != self._stamp or time.time_ns() - stamp < _RACY_NS:
-            self._read, self._stamp = self._load(), stamp
-        # An end that is NaN has not passed, so it still pauses.
-        now = self._since_boot()
-        return {
-            r: why for r, (until, why) in self._read.items() if until is None or not until <= now
-        }
-
-    def _load(self) -> dict[str, tuple[float | None, str]]:
-        pauses = {}
+        paused, now = {}, self._since_boot()
         for path in self._folder.glob("*.json"):
             # An unreadable file pauses as well, to be on the safe side.
             until, why = None, "its pause file cannot be read; use 'amp-nova resume'"
@@ -69,8 +52,9 @@ class Pauses:
                 content = json.loads(path.read_text())
                 until = self._until(content)
                 why = str(content["why"])
-            pauses[path.stem] = (until, why)
-        return pauses
+            if until is None or not until <= now:  # an end that is NaN has not passed
+                paused[path.stem] = why
+        return paused
 
     def _until(self, content: Mapping[str, Any]) -> float | None:
         """The end of a pause on the clock of this boot."""

@@ -53,7 +53,6 @@ class VcpuThread(Thread):
         self._sampled: tuple[bytes, VcpuSample] | None = None
 
     def close(self) -> None:
-        """Close the descriptors."""
         super().close()
         self.group.close()
         self.counts.end()
@@ -307,7 +306,6 @@ class VcpuThreads:
         self._searches = max(1, self._searches)
 
     def close(self) -> None:
-        """Close all descriptors."""
         for thread in self.by_index.values():
             thread.close()
         self.by_index = {}

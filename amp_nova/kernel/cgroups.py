@@ -198,7 +198,6 @@ class VcpuGroup:
             return os.open(path, os.O_RDONLY)
 
     def close(self) -> None:
-        """Close the descriptors."""
         for fd in self._fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -305,7 +304,6 @@ class DomainGroup:
         self._fd = os.open(self._path, os.O_RDONLY)
 
     def close(self) -> None:
-        """Close the descriptor."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._fd)

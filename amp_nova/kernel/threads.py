@@ -59,7 +59,6 @@ class Thread:
         self._schedstat = os.open(f"{task}/schedstat", os.O_RDONLY) if keep else None
 
     def close(self) -> None:
-        """Close the descriptor."""
         if self._schedstat is not None:
             with contextlib.suppress(OSError):
                 os.close(self._schedstat)

@@ -35,7 +35,6 @@ class ListCapacity(Lister):
     _epilog = "example: openstack amp capacity list --flavor half --long"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``capacity list``."""
         parser.add_argument(
             "--flavor",
             metavar="FLAVOR",
@@ -48,7 +47,6 @@ class ListCapacity(Lister):
         _add_where(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """Headings and one row per flavor."""
         names = parsed_args.flavor
         flavors = [self.cloud.flavor(n) for n in names] if names else self.cloud.flavors()
         hosts = _hosts(self.cloud, parsed_args, self.log)
@@ -63,12 +61,10 @@ class ShowCapacity(ShowOne):
     _epilog = "example: openstack amp capacity show half"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``capacity show``."""
         parser.add_argument("name", metavar="FLAVOR", help="name or id")
         _add_where(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """Field names and values."""
         flavor = self.cloud.flavor(parsed_args.name)
         capacity = _capacity(flavor, _hosts(self.cloud, parsed_args, self.log))
         fields = {heading.lower().replace(" ", "_"): v for heading, v in capacity.values().items()}

@@ -139,7 +139,6 @@ class Cloud:
             self._nova("post", f"/flavors/{flavor.id}/os-extra_specs", json=body)
 
     def unset_spec(self, flavor: Flavor, key: str) -> None:
-        """Remove an extra spec."""
         self._nova("delete", f"/flavors/{flavor.id}/os-extra_specs/{key}")
 
     def placement(self, path: str) -> Any:

@@ -20,7 +20,6 @@ class _Command(AmpCommand):
 
     @property
     def cloud(self) -> Cloud:
-        """The services."""
         cloud: Cloud = self.app.client_manager.amp
         return cloud
 
@@ -56,7 +55,6 @@ class ShowOne(_Command, command.ShowOne):
 
 
 def add_prometheus(parser: argparse.ArgumentParser) -> None:
-    """Add ``--prometheus``."""
     parser.add_argument(
         "--prometheus",
         metavar="URL",

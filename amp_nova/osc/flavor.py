@@ -20,13 +20,11 @@ class ListFlavor(Lister):
     _epilog = "example: openstack amp flavor list -f json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``flavor list``."""
         parser.add_argument(
             "--best-effort", action="store_true", help="also those without a booking"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """Headings and one row per flavor."""
         rows = []
         for flavor in self.cloud.flavors():
             booking = flavor.booking
@@ -65,11 +63,9 @@ class CheckNovaFlavor(Lister):
     _epilog = "example: openstack amp flavor check && echo all flavors are in order"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``flavor check``."""
         parser.add_argument("flavors", metavar="FLAVOR", nargs="*", help="name or id; default: all")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """Headings and one row per problem."""
         names = parsed_args.flavors
         flavors = [self.cloud.flavor(name) for name in names] if names else self.cloud.flavors()
         rows = [(f.name, problem) for f in flavors for problem in bookings.problems(f)]
@@ -86,7 +82,6 @@ class SetFlavor(CloudCommand):
     _epilog = "example: openstack amp flavor set --property amp:pref_core=0.5 half"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``flavor set``."""
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
         keys = ", ".join(f"{NAMESPACE}:{s.name}" for s in TABLE)
         parser.add_argument(
@@ -122,7 +117,6 @@ class UnsetFlavor(CloudCommand):
     _epilog = "example: openstack amp flavor unset half --all"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``flavor unset``."""
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
         parser.add_argument("keys", metavar="KEY", nargs="*", help="such as amp:limit")
         parser.add_argument("--all", action="store_true", help="the whole booking and its claim")

@@ -126,7 +126,6 @@ class ListHost(Lister):
     _epilog = "example: openstack amp host list -c Host -c Free"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``host list``."""
         add_prometheus(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
@@ -163,12 +162,10 @@ class ShowHost(ShowOne):
     _epilog = "example: openstack amp host show compute1 --format json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``host show``."""
         parser.add_argument("host", metavar="HOST", help="its hypervisor_hostname")
         add_prometheus(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """Field names and values."""
         hosts = {host.node: host for host in read_hosts(self.cloud)}
         host = hosts.get(parsed_args.host)
         if host is None:

@@ -28,7 +28,6 @@ class ScsFlavor(Lister):
     _epilog = "example: openstack amp flavor scs --dry-run"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``flavor scs``."""
         parser.add_argument(
             "flavors", metavar="FLAVOR", nargs="*", help="name or id; default: all SCS flavors"
         )
@@ -51,7 +50,6 @@ class ScsFlavor(Lister):
         add_claim(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """Headings and one row per flavor."""
         wholes = {
             "dedicated-thread": parsed_args.dedicated_thread,
             "dedicated-core": parsed_args.dedicated_core,

@@ -27,7 +27,6 @@ class ListServer(Lister):
     _epilog = "example: openstack amp server list --all-projects --sort-column 'Delivered Ratio'"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``server list``."""
         parser.add_argument("--all-projects", action="store_true", help="of all projects (admin)")
         parser.add_argument(
             "--project", metavar="PROJECT", help="of this project, by name or id (admin)"
@@ -42,7 +41,6 @@ class ListServer(Lister):
         add_prometheus(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """Headings and one row per server."""
         project = parsed_args.project
         if project is not None:
             project = self.cloud.project(project, parsed_args.project_domain)
@@ -81,7 +79,6 @@ class ShowServer(ShowOne):
     _epilog = "example: openstack amp server show web1"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``server show``."""
         parser.add_argument("server", metavar="SERVER", help="its name or id")
         parser.add_argument("--all-projects", action="store_true", help="of any project (admin)")
         parser.add_argument(
@@ -93,7 +90,6 @@ class ShowServer(ShowOne):
         add_prometheus(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """Field names and values."""
         server = self.cloud.server(parsed_args.server, all_projects=parsed_args.all_projects)
         booking = server.flavor.booking
         figures = (

@@ -434,7 +434,6 @@ def duration(text: str) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the probe."""
     add = parser.add_argument
     add("--duration", metavar="S", type=duration, default=60, help="seconds, by default 60")
     add("--json", action="store_true", help="print the report as JSON")

@@ -44,7 +44,6 @@ class Demo(Command):
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``demo``."""
         parser.add_argument(
             "--duration",
             type=whole(len(ACTS), DURATION_MAX_S),

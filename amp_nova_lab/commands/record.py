@@ -78,7 +78,6 @@ early and writes what was recorded so far.
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``record``."""
         add = parser.add_argument
         add(
             "--duration",

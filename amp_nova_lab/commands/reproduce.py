@@ -67,7 +67,6 @@ plausible values of inputs that the paper does not print.
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``reproduce``."""
         add = parser.add_argument
         add("paper", nargs="?", choices=list(PAPERS), metavar="PAPER", help=", ".join(PAPERS))
         add("--figure", metavar="NAME", help="only this figure or table, as in 'table 3'")

@@ -80,7 +80,6 @@ keys of a scenario and defines every number of the result.
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``simulate``."""
         parser.add_argument("scenario", type=Path, metavar="SCENARIO.yaml", help="what to run")
         parser.add_argument(
             "--policy", metavar="NAME", help="best-effort policy instead of the scenario's"
@@ -179,7 +178,6 @@ that loses most against amp-fair in the same scenario.
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``compare``."""
         parser.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO.yaml")
         parser.add_argument(
             "--policy",

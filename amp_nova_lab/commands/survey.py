@@ -49,7 +49,6 @@ class Survey(Report):
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``survey``."""
         add = parser.add_argument
         add("prometheus", metavar="URL", help="address of Prometheus")
         text = "pattern of flavors, and what they are to book; the first one that matches applies"

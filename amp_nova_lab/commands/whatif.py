@@ -68,7 +68,6 @@ other changes.
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``whatif``."""
 
         def add(name: str, dest: str, metavar: str, text: str) -> None:
             parser.add_argument(

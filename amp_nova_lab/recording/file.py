@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from amp_nova.accounting import slowdown as slowdowns
-from amp_nova.accounting.slowdown import Recent, Shared
+from amp_nova.accounting.slowdown import Recent
 from amp_nova.model import cpulist
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
@@ -288,7 +288,7 @@ class _Instances:
             len(self.topology.pcpus_of(t.name)) * (only in (None, t.name)) for t in self.types
         ]
         shared = [
-            Shared(g.on(self.types, len(self.types) - 1), Recent(tuple(v.full_speed_s), v.demand_s))
+            (g.on(self.types, len(self.types) - 1), Recent(tuple(v.full_speed_s), v.demand_s))
             for v, g in pairs
         ]
         return slowdowns.slowdown(shared, self.types, counts)

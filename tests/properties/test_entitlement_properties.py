@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entitlements, changes and accounts: what holds for every host and every history."""
 
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,7 @@ from amp_nova.control import limit
 from amp_nova.control.changes import change
 from amp_nova.control.context import Context, Share, Terms
 from amp_nova.control.entitlement import Entitlement, entitle
-from amp_nova.control.homes import pack, without_places
+from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model.allocation import Allocation
 from amp_nova.model.bandwidth import Bandwidth
@@ -53,38 +52,6 @@ def entitled(host, domains, terms):
     """The entitlements of a host in its first cycle."""
     made = entitle(domains, Context(host, terms, pack(domains, host, terms, {})))
     return limit.steady(made, host, terms, speeds_vary=False).entitlements
-
-
-@given(booked_hosts())
-def test_places_that_are_left_out_decide_nothing(case):
-    """Whatever a policy moves, the same is decided without knowing it; also beside whole cores."""
-    host, domains = case
-    slowed = replace(
-        host, core_types=tuple(replace(t, smt_busy_factor=0.6) for t in host.core_types)
-    )
-    for topology_ in (host, slowed):
-        for before in (frozenset(), frozenset({0})):
-            least = without_places(domains, topology_, before)
-            packed = pack(domains, topology_, Terms(), {})
-            assert pack(least, topology_, Terms(), {}) == packed
-            context = Context(topology_, Terms(), packed, kept_free_before=before)
-            assert entitle(least, context) == entitle(domains, context)
-
-
-def test_only_bookings_are_packed_anew_when_vcpus_move():
-    """A move by a policy leaves the inputs of packing equal, a move of any other vCPU does not."""
-    host = topology()
-    everywhere, here, there = (frozenset(p) for p in ([0, 1, 2], [1], [2]))
-
-    def seen(pcpus, excluded=None, **booked):
-        booking = Booking((VcpuBooking(0, **booked),))
-        one = instance("vm", booking, {0: (pcpus, everywhere)}, excluded=excluded)
-        return without_places([one], host, frozenset())
-
-    assert seen(here) == seen(there)
-    assert seen(here, "paused") != seen(there, "paused")
-    assert seen(here, refcores=0.5) != seen(there, refcores=0.5)
-    assert seen(here) != seen(frozenset({3}))
 
 
 def free_cores(host, found):

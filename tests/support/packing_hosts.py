@@ -77,7 +77,7 @@ class PackingHost:
         read = instances.read({}, seen, adaptive=False)
         weights = dict.fromkeys(read)
         here = instances.on_host(read, of_host(seen.domains), weights, {}, self.own)
-        here = on_one_type(here, self.topology) if self.topology.one_type else here
+        here = on_one_type(here, self.topology)
         packed = pack(here, self.topology, self._terms, self.packed)
         self.packed = packed.pcpus()
         self.entitlements = entitle(here, Context(self.topology, self._terms, packed))

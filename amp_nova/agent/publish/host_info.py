@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from amp_nova.accounting.slowdown import Shared, slowdown
+from amp_nova.accounting.slowdown import slowdown
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import FreeCores, Option
 from amp_nova.admission.packing import least_refcores
@@ -194,7 +194,7 @@ def slowdown_of(record: DomainRecord, topology: Topology) -> float | None:
     if any(v.entitlement.booking.kind != "best_effort" for v in record.vcpus):
         return None
     speedups = [(v.profile.sampled or v.profile.speedup, v.account.recent) for v in record.vcpus]
-    shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in speedups]
+    shared = [(speedup.value if speedup else None, recent) for speedup, recent in speedups]
     usable = frozenset[int]().union(*(v.entitlement.allowed for v in record.vcpus))
     pcpus = [len(usable & topology.pcpus_of(t.name)) for t in topology.core_types]
     return slowdown(shared, topology.core_types, pcpus)

@@ -228,11 +228,11 @@ def scheduler_probe(bus: MessageBus) -> HelperThread:
     Reports are cast, so that one was sent tells nothing.
     """
 
-    def ask() -> None:
+    def work() -> None:
         while thread.beat():
             if thread.persist(bus.probe, "no scheduler answers"):
                 thread.success()
                 thread.pause(PROBE_S)
 
-    thread = HelperThread("schedulers", ask)
+    thread = HelperThread("schedulers", work)
     return thread

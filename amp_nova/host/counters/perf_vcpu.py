@@ -180,7 +180,6 @@ class PerfCounter:
         return self._tally.add(readings)
 
     def close(self) -> None:
-        """Close all descriptors."""
         while self._fds:
             with contextlib.suppress(OSError):
                 os.close(self._fds.pop())

@@ -3,7 +3,7 @@
 
 import pytest
 
-from amp_nova.accounting.slowdown import Recent, Shared, slowdown
+from amp_nova.accounting.slowdown import Recent, slowdown
 from amp_nova.model.topology import CoreType
 
 approx = pytest.approx
@@ -11,7 +11,7 @@ TYPES = CoreType("slow", 1.0), CoreType("fast", 2.5)
 
 
 def vcpu(slow_s, fast_s, speedup=2.1, demand_s=None):
-    return Shared(speedup, Recent((slow_s, fast_s), demand_s or slow_s + fast_s))
+    return speedup, Recent((slow_s, fast_s), demand_s or slow_s + fast_s)
 
 
 IDLE = vcpu(0.01, 0.0)
