@@ -61,10 +61,6 @@ class CalibrationInvalid(AmpError):
     """A calibration failed, cannot be read, or belongs to another machine."""
 
 
-class PolicyNotFound(AmpError):
-    """No best-effort policy with that name is installed, or it cannot be loaded."""
-
-
 class InvalidPlan(AmpError):
     """A policy returned a plan that must not be carried out."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from stevedore.named import NamedExtensionManager
 
-from amp_nova.exceptions import ConfigInvalid, CountersNever, PolicyNotFound, without_lab
+from amp_nova.exceptions import ConfigInvalid, CountersNever, without_lab
 from amp_nova.policies.api import Policy
 
 POLICIES, COUNTERS = "amp_nova.policies", "amp_nova.counters"
@@ -53,20 +53,19 @@ def policies() -> tuple[str, ...]:
 def load_policy(name: str, /, **params: object) -> Policy:
     """Load the policy with that name; ``params`` set its dataclass fields, as values or as text.
 
-    Raises:
-        PolicyNotFound: no such policy is installed, or it cannot be imported.
-        ConfigInvalid: the policy has no such parameter, or does not allow the value.
+    Raises ``ConfigInvalid`` if no such policy is installed, if it cannot be imported, or if it has
+    no such parameter or does not allow the value.
     """
     factory = _factory(name)
     if factory is None:
         near = difflib.get_close_matches(name, policies(), n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise PolicyNotFound(
+        raise ConfigInvalid(
             f"no policy '{name}' is installed; choose one of {', '.join(policies())}{hint}"
         )
     if isinstance(factory, BaseException):
         why = without_lab(factory) or factory
-        raise PolicyNotFound(f"policy '{name}' cannot be loaded: {why}") from factory
+        raise ConfigInvalid(f"policy '{name}' cannot be loaded: {why}") from factory
     return make_policy(factory, name, params)
 
 

@@ -103,20 +103,17 @@ class Accounts:
         """
         if conditions is self.conditions or conditions == self.conditions:
             return self
-        entries = {
-            resource: {
-                index: self._under(entry, conditions.get((resource, index)))
-                for index, entry in vcpus.items()
-            }
-            for resource, vcpus in self.entries.items()
-        }
+        entries: dict[str, dict[int, AccountEntry]] = {}
+        for resource, vcpus in self.entries.items():
+            entries[resource] = made = dict(vcpus)
+            for index, entry in vcpus.items():
+                ran = conditions.get((resource, index))
+                if ran != entry.conditions:
+                    account, now_ns = entry.account_at(self.time_ns), self.time_ns
+                    made[index] = AccountEntry(
+                        entry.incarnation, now_ns, entry.reading, ran, account
+                    )
         return replace(self, entries=entries, conditions=conditions)
-
-    def _under(self, entry: AccountEntry, conditions: Conditions | None) -> AccountEntry:
-        if conditions == entry.conditions:
-            return entry
-        account = entry.account_at(self.time_ns)
-        return AccountEntry(entry.incarnation, self.time_ns, entry.reading, conditions, account)
 
 
 def advance(before: Accounts, observation: Observation) -> Accounts:

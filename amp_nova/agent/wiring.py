@@ -174,7 +174,7 @@ def expected_source(conf: cfg.ConfigOpts) -> str | None:
 def policy(conf: cfg.ConfigOpts) -> Policy:
     """The best-effort policy, as configured.
 
-    Raises ``PolicyNotFound`` or ``ConfigInvalid`` if it, or one of its parameters, is not valid.
+    Raises ``ConfigInvalid`` if it, or one of its parameters, is not valid.
     """
     parameters: dict[str, object] = {}
     for line in conf.agent.policy_parameter:

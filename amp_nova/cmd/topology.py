@@ -4,7 +4,6 @@
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,19 @@ examples:
         topology = load_topology(conf)
         if not args.root:
             topology = dataclasses.replace(topology, warnings=(*topology.warnings, *_drifts(conf)))
-        return Answer(COLUMNS, _rows(topology), as_dict(topology), below=_notes(topology))
+        rows = []
+        for t in topology.core_types:
+            pcpus = topology.pcpus_of(t.name)
+            cores = len({p.siblings for p in topology.pcpus if p.id in pcpus})
+            speed = short(t.coefficient), t.coefficient_source, short(t.nominal_ips)
+            rows.append((t.name, cpulist.show(pcpus), cores, t.threads_per_core, *speed))
+        isolated = cpulist.show(p.id for p in topology.pcpus if p.isolated)
+        notes = ["", f"reference core: {topology.reference}", f"source: {topology.source}"]
+        notes += [f"isolated pCPUs: {isolated}"] if isolated else []
+        notes += [f"offline pCPUs: {cpulist.show(topology.offline)}"] if topology.offline else []
+        warnings = [f"warning: {w}" for w in topology.warnings]
+        notes += ["", *warnings] if warnings else []
+        return Answer(COLUMNS, rows, as_dict(topology), below=notes)
 
 
 def _drifts(conf: cfg.ConfigOpts) -> list[str]:
@@ -98,34 +109,6 @@ def as_dict(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _rows(topology: Topology) -> list[tuple[object, ...]]:
-    rows: list[tuple[object, ...]] = []
-    for t in topology.core_types:
-        pcpus = topology.pcpus_of(t.name)
-        rows.append(
-            (
-                t.name,
-                cpulist.show(pcpus),
-                len({p.siblings for p in topology.pcpus if p.id in pcpus}),
-                t.threads_per_core,
-                short(t.coefficient),
-                t.coefficient_source,
-                short(t.nominal_ips),
-            )
-        )
-    return rows
-
-
-def _notes(topology: Topology) -> Sequence[str]:
-    """The lines below the table."""
-    isolated = cpulist.show(p.id for p in topology.pcpus if p.isolated)
-    notes = ["", f"reference core: {topology.reference}", f"source: {topology.source}"]
-    notes += [f"isolated pCPUs: {isolated}"] if isolated else []
-    notes += [f"offline pCPUs: {cpulist.show(topology.offline)}"] if topology.offline else []
-    warnings = [f"warning: {w}" for w in topology.warnings]
-    return [*notes, *([""] if warnings else []), *warnings]
-
-
 def calibration_table(calibration: Calibration, end: str) -> Answer:
     """What ``amp-nova calibrate`` prints: a row for every core type, a column for every kernel.
 
@@ -134,7 +117,7 @@ def calibration_table(calibration: Calibration, end: str) -> Answer:
     kernels = [k.name for k in calibration.kernels]
     return Answer(
         ["Core Type", "pCPUs", "Coefficient", "Interval", *kernels, "Nominal Ips", "SMT Busy"],
-        [_calibration_row(result) for result in calibration.core_types],
+        [_row(result) for result in calibration.core_types],
         dataclasses.asdict(calibration),
         below=[*_calibration_notes(calibration), end],
     )
@@ -164,8 +147,12 @@ def _calibration_notes(calibration: Calibration) -> list[str]:
     return [*lines, *(f"warning: {w}" for w in calibration.warnings)]
 
 
-def _calibration_row(result: TypeResult) -> list[object]:
-    coefficient = result.coefficient
+def _row(result: TypeResult) -> list[object]:
+    coefficient, factor, busy = result.coefficient, result.smt_busy_factor, None
+    if factor is not None:
+        kernels = [k.smt_busy_factor.value for k in result.kernels if k.smt_busy_factor]
+        between = f" ({min(kernels):.2f}..{max(kernels):.2f})" if kernels else ""
+        busy = f"{factor.value:.3f}{between}"
     return [
         result.name,
         cpulist.show(result.pcpus),
@@ -173,15 +160,5 @@ def _calibration_row(result: TypeResult) -> list[object]:
         f"{coefficient.low:.3f}..{coefficient.high:.3f}",
         *(short(kernel.ratio.value) for kernel in result.kernels),
         None if result.nominal_ips is None else short(result.nominal_ips.value),
-        _smt_busy(result),
+        busy,
     ]
-
-
-def _smt_busy(result: TypeResult) -> str | None:
-    """The factor, and its range over the kernels."""
-    factor = result.smt_busy_factor
-    kernels = [k.smt_busy_factor.value for k in result.kernels if k.smt_busy_factor]
-    if factor is None:
-        return None
-    between = f" ({min(kernels):.2f}..{max(kernels):.2f})" if kernels else ""
-    return f"{factor.value:.3f}{between}"

@@ -269,14 +269,6 @@ def _in_ips(
     )
 
 
-def _unverifiable(now: Allocation) -> str | None:
-    """Why a booking in Ips cannot be verified; ``None`` if it can."""
-    if now.uncounted is None:
-        return None
-    because = f" ({now.uncounted})" if now.uncounted else ""
-    return f"unverifiable: its instructions are not counted{because}"
-
-
 def _ips_share(
     ips: float, booking: Booking, now: Allocation, core_type: CoreType | None, home: Home
 ) -> tuple[Share, str, str | None]:
@@ -285,7 +277,10 @@ def _ips_share(
     ``core_type``: where it shall run; ``None`` if its booking cannot be converted to capacity.
     """
     nominal = core_type.nominal_ips if core_type else None
-    cores, note = ips / (nominal or IPS_UNKNOWN), _unverifiable(now)
+    cores, note = ips / (nominal or IPS_UNKNOWN), None
+    if now.uncounted is not None:
+        because = f" ({now.uncounted})" if now.uncounted else ""
+        note = f"unverifiable: its instructions are not counted{because}"
     if booking.limit == "soft":
         return Share(home.max_cores or cores if nominal else None), f"{ips:g} Ips, soft", note
     if note is None:

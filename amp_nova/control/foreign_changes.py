@@ -123,7 +123,8 @@ def compare(
     ``between``: the limits written since the last cycle.
     """
     now_s, was = observation.time_ns / 1e9, before.in_force
-    incarnations = {d.domain.resource: d.domain.incarnation for d in observation.domains}
+    domains = {d.domain.resource: d.domain for d in observation.domains}
+    incarnations = {resource: domain.incarnation for resource, domain in domains.items()}
     counts, moved, instances = Counter(before.counts), {}, {}
     changed: dict[tuple[str, str], None] = {}
     for key, expected in before.expected.items() if now is not was and now != was else ():
@@ -138,7 +139,7 @@ def compare(
             causes = tuple(cause for cause in causes if cause != "affinity")
         counts.update(causes)
         if causes:
-            instances[resource] = _name(observation, resource)
+            instances[resource] = domains[resource].name
             changed[resource, MOVED if causes == ("affinity",) else EXCLUDED] = None
         if "affinity" in causes and expected.pcpus is not None:
             moved[key] = expected.pcpus
@@ -170,10 +171,6 @@ def _with_another_weight(
         nobodys = (None, cpu_weight.DEFAULT, before.cpu_weights.get(resource, weight))
         if same and resource not in observation.paused and weight not in nobodys:
             yield domain.domain
-
-
-def _name(observation: Observation, resource: str) -> str:
-    return next(d.domain.name for d in observation.domains if d.domain.resource == resource)
 
 
 def expect(

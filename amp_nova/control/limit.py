@@ -29,7 +29,7 @@ from types import MappingProxyType
 
 from msgspec import Struct, structs
 
-from amp_nova.control.context import Context, Share, Terms
+from amp_nova.control.context import Context, Terms
 from amp_nova.control.entitlement import Entitlement, Entitlements
 from amp_nova.model.allocation import Allocations
 from amp_nova.model.bandwidth import (
@@ -153,21 +153,16 @@ def steady(
     for key, entitlement in entitlements.items():
         share = entitlement.share
         if share is not None:
-            steady_limit = _steady(entitlement, share, topology)
-            entitlement = structs.replace(entitlement, limit=steady_limit)
+            pcpus, limit = entitlement.pcpus, None
+            cores = share.on(None if pcpus is None else topology.only_type(pcpus))
+            if cores is not None:
+                limit = bandwidth(cores, share.period_us or period_us(min(1.0, cores)))
+            entitlement = structs.replace(entitlement, limit=limit)
             speed_matters = share.follows == "speed" and (speeds_vary or share.burst_s)
             if speed_matters or share.follows in ("counts", "falls"):
                 varying.append(key)
         limited[key] = entitlement
     return Steady(_per_instance(limited) if terms.one_limit else limited, tuple(varying))
-
-
-def _steady(entitlement: Entitlement, share: Share, topology: Topology) -> Bandwidth | None:
-    core_type = None if entitlement.pcpus is None else topology.only_type(entitlement.pcpus)
-    cores = share.on(core_type)
-    if cores is None:
-        return None
-    return bandwidth(cores, share.period_us or period_us(min(1.0, cores)))
 
 
 def carry(before: Limits, limited: Steady, delivered: Mapping[VcpuKey, Delivery]) -> Limits:

@@ -68,22 +68,17 @@ class Watch:
             except OSError as exc:
                 self._say_once(f"the records cannot be read: {exc.strerror}")
                 return POLL_S, True
-            if domains and not lease.remaining_s(self._state_path):
-                self._begin(domains)
+            ended_ns = lease.ends_ns(self._state_path)
+            if domains and self._ended_ns != ended_ns and not lease.remaining_s(self._state_path):
+                self._ended_ns = ended_ns
+                lease.count_expiration(self._state_path)
+                say("the lease has expired, so no agent completes cycles: applying the safe state")
             for domain in domains:
                 try:
                     self._guard(domain)
                 except Exception as exc:  # noqa: BLE001 - no domain may affect the others
                     self._say_once(f"{domain.name} cannot be guarded: {exc!r}")
         return POLL_S, bool(domains)
-
-    def _begin(self, domains: list[record.RecordedDomain]) -> None:
-        """Count the expiry, unless that was done."""
-        ended_ns = lease.ends_ns(self._state_path)
-        if self._ended_ns != ended_ns:
-            self._ended_ns = ended_ns
-            lease.count_expiration(self._state_path)
-            say("the lease has expired, so no agent completes cycles: applying the safe state")
 
     def _domains(self) -> list[record.RecordedDomain]:
         """The records of domains that still run; the agent removes those of others."""

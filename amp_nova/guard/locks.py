@@ -40,10 +40,15 @@ def locked(state_path: Path, name: str, *, wait_s: float = 0.0) -> Iterator[None
         ) from exc
     try:
         end = time.monotonic() + wait_s
-        while not _taken(fd):
-            if time.monotonic() >= end:
-                after = f" for {wait_s:g} s" if wait_s else ""
-                raise Locked(f"{TAKEN.get(name, name)}{after}: {holder(path)} holds {path}")
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    after = f" for {wait_s:g} s" if wait_s else ""
+                    text = f"{TAKEN.get(name, name)}{after}: {holder(path)} holds {path}"
+                    raise Locked(text) from None
             time.sleep(_POLL_S)
         yield
     finally:
@@ -59,14 +64,6 @@ def _opened(path: Path) -> int:
     ):  # only the first time: between cycles a lock is taken several times a second
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, flags, 0o600)
-
-
-def _taken(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def holder(path: Path, proc: Path = Path("/proc")) -> str:

@@ -33,20 +33,17 @@ def declare(topology: Topology, members: Members, lines: Sequence[ConfiguredType
     single = len(members) == 1 and len(lines) < 2
     types = []
     for t in topology.core_types:
+        found: tuple[float | None, str | None] = None, None
         if BASE_FREQ.known(members[t.name]):
             t = replace(t, clock_hz=BASE_FREQ.lowest(members[t.name]) * 1e3)
         if t.name in configured:
-            t = _with_coefficient(t, configured[t.name], operator_types.SOURCE)
+            found = configured[t.name], operator_types.SOURCE
         elif t.name == topology.reference:
-            t = _with_coefficient(t, 1.0, "only core type" if single else "reference core")
+            found = 1.0, "only core type" if single else "reference core"
         elif t.name in declared:
-            t = _with_coefficient(t, declared[t.name], source)
-        types.append(t)
+            found = declared[t.name], source
+        types.append(replace(t, coefficient=found[0], coefficient_source=found[1]))
     return with_types(topology, types)
-
-
-def _with_coefficient(core_type: CoreType, coefficient: float, source: str) -> CoreType:
-    return replace(core_type, coefficient=coefficient, coefficient_source=source)
 
 
 def _declared(topology: Topology, members: Members) -> tuple[dict[str, float], str]:

@@ -7,7 +7,7 @@ missing, empty or '(null)' is ignored; a file with garbage is ignored with a war
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
@@ -19,15 +19,6 @@ CPUS = "sys/devices/system/cpu"
 NO_VALUE = ("", "(null)", "<unknown>", "<not supported>")
 WARNINGS_MAX = 10
 """Limits the warnings, as each of hundreds of CPUs may have the same file with garbage."""
-
-
-@dataclass(frozen=True, slots=True)
-class _CpuInfo:
-    """The entry of one CPU in ``/proc/cpuinfo``."""
-
-    model: CpuModel = field(default_factory=CpuModel)
-    package: int | None = None
-    core_id: int | None = None
 
 
 class Tree:
@@ -105,7 +96,7 @@ def read_facts(root: str | Path) -> MachineFacts:
             cpus.append(CpuFacts(cpu, online=False))
             continue
         cpufreq = policies.get(cpu, f"{CPUS}/cpu{cpu}/cpufreq")
-        facts = _cpu(tree, cpu, _info(described.get(cpu, {})), cpufreq)
+        facts = _cpu(tree, cpu, described.get(cpu, {}), cpufreq)
         cpus.append(replace(facts, isolated=cpu in isolated))
     return MachineFacts(tuple(cpus), _pmus(tree), (*_warnings(tree), *_not_kept(tree, online)))
 
@@ -134,20 +125,22 @@ def _online(tree: Tree, present: Iterable[int]) -> frozenset[int]:
     return listed or frozenset(c for c in present if tree.number(f"{CPUS}/cpu{c}/online") != 0)
 
 
-def _cpu(tree: Tree, cpu: int, info: _CpuInfo, cpufreq: str) -> CpuFacts:
+def _cpu(tree: Tree, cpu: int, info: Mapping[str, str], cpufreq: str) -> CpuFacts:
     here = f"{CPUS}/cpu{cpu}"
-    model = info.model
+    model = _model(info)
     if (midr := _midr(tree, here)) is not None:
         model = replace(model, implementer=midr[0], part=midr[1])
     package = tree.number(f"{here}/topology/physical_package_id")
     core_id = tree.number(f"{here}/topology/core_id")
+    ids = (_number(info.get(key, "")) for key in ("physical id", "core id"))
+    own_package, own_core = (None if number is None or number < 0 else number for number in ids)
     return CpuFacts(
         id=cpu,
         siblings=tree.cpus(f"{here}/topology/core_cpus_list")
         or tree.cpus(f"{here}/topology/thread_siblings_list"),
-        package=info.package if package is None else package,
+        package=own_package if package is None else package,
         cluster=tree.number(f"{here}/topology/cluster_id"),
-        core_id=info.core_id if core_id is None else core_id,
+        core_id=own_core if core_id is None else core_id,
         llc=_llc(tree, here),
         model=model,
         speeds=Speeds(
@@ -235,10 +228,10 @@ def cpuinfo(tree: Tree) -> dict[int, dict[str, str]]:
     return {cpu: shared | values for cpu, values in own.items()}
 
 
-def _info(values: Mapping[str, str]) -> _CpuInfo:
+def _model(values: Mapping[str, str]) -> CpuModel:
     vendor = values.get("vendor_id")
     flags = values.get("flags", "").split()
-    model = CpuModel(
+    return CpuModel(
         vendor=vendor,
         family=_number(values.get("cpu family", "")),
         # on POWER, "model" is the name of the machine
@@ -249,9 +242,6 @@ def _info(values: Mapping[str, str]) -> _CpuInfo:
         hybrid="hybrid_cpu" in flags or "hybrid" in flags,
         virtual="hypervisor" in flags,
     )
-    ids = (_number(values.get(key, "")) for key in ("physical id", "core id"))
-    package, core_id = (None if number is None or number < 0 else number for number in ids)
-    return _CpuInfo(model, package, core_id)
 
 
 def _number(text: str) -> int | None:

@@ -18,7 +18,7 @@ from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor, by_host
 from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus
-from amp_nova.osc.host import COEFFICIENT, NO_HOSTS, Host, Offer, read_hosts
+from amp_nova.osc.host import COEFFICIENT, NO_HOSTS, Host, read_hosts
 
 CAPACITY = "reference cores"
 FRAGMENTS = "reference cores of one pCPU"
@@ -180,7 +180,12 @@ def fits(flavor: Flavor, booking: Booking, host: Host, pcpus: Pcpus | None) -> F
     ]
     if booking.booked:
         units = bookings.claimed(flavor)
-        offers = [o for o in host.offers if _may_claim(flavor, booking, o)]
+        in_ips = any(v.ips is not None for v in booking.vcpus)
+        offers = [
+            o  # of core types that have the traits that the flavor requires
+            for o in host.offers
+            if booking.core_type in (None, o.core_type) and (o.counts_ips or not in_ips)
+        ]
         if units:
             limits.append(Fits(sum(o.free // units for o in offers), CAPACITY))
         elif not offers:
@@ -196,12 +201,6 @@ def fits(flavor: Flavor, booking: Booking, host: Host, pcpus: Pcpus | None) -> F
             return Fits(count, FRAGMENTS)
         free = packing.free
     return fewest
-
-
-def _may_claim(flavor: Flavor, booking: Booking, offer: Offer) -> bool:
-    """Whether a core type has the traits that the flavor requires."""
-    supported = offer.counts_ips or all(v.ips is None for v in booking.vcpus)
-    return supported and booking.core_type in (None, offer.core_type)
 
 
 def _pcpus(

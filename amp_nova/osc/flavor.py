@@ -158,7 +158,15 @@ def with_claim(flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace)
         if key not in bookings.own_specs(flavor.specs) and key not in claim_specs(flavor.specs)
     }
     specs = {**others, **own}
-    return {**specs, **_claim(specs, flavor.vcpus, args)}
+    booking = parse(specs, flavor.vcpus)
+    if args.no_claim or not booking.booked:
+        return specs
+    if not (claim := placement(booking, args.reference_ips)):
+        raise BookingInvalid(
+            "a booking in Ips is claimed in reference cores: give --reference-ips IPS, the Ips of "
+            "the reference core ('amp-nova topology' on a host that has it), or --no-claim"
+        )
+    return {**specs, **claim}
 
 
 def write(cloud: Cloud, flavor: Flavor, specs: Mapping[str, str]) -> None:
@@ -166,16 +174,3 @@ def write(cloud: Cloud, flavor: Flavor, specs: Mapping[str, str]) -> None:
     cloud.set_specs(flavor, {k: v for k, v in specs.items() if flavor.specs.get(k) != v})
     for key in sorted(flavor.specs.keys() - specs.keys()):
         cloud.unset_spec(flavor, key)
-
-
-def _claim(specs: Mapping[str, str], vcpus: int, args: argparse.Namespace) -> dict[str, str]:
-    """The claim of a booking; ``BookingInvalid`` if the booking is not valid."""
-    booking = parse(specs, vcpus)
-    if args.no_claim or not booking.booked:
-        return {}
-    if not (claim := placement(booking, args.reference_ips)):
-        raise BookingInvalid(
-            "a booking in Ips is claimed in reference cores: give --reference-ips IPS, the Ips of "
-            "the reference core ('amp-nova topology' on a host that has it), or --no-claim"
-        )
-    return claim

@@ -3,7 +3,7 @@
 
 import argparse
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -68,21 +68,15 @@ def read_hosts(cloud: Cloud) -> list[Host]:
     children: dict[str, list[Mapping[str, Any]]] = {}
     for provider in providers:
         children.setdefault(provider["parent_provider_uuid"], []).append(provider)
-    roots = [
-        (root, own)
-        for root in providers
-        if (own := _own(root["name"], children.get(root["uuid"], ())))
-    ]
+    roots = []
+    for root in providers:
+        prefix, below = provider_name(root["name"], ""), children.get(root["uuid"], ())
+        uuids = {c["name"]: c["uuid"] for c in below if c["name"].startswith(prefix)}
+        if uuids:  # of the agent's providers, by core type
+            roots.append((root, {n.removeprefix(prefix): u for n, u in sorted(uuids.items())}))
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         hosts = pool.map(lambda each: _host(cloud, *each), roots)
         return sorted(hosts, key=lambda host: host.node)
-
-
-def _own(node: str, children: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """UUIDs of the agent's providers, by core type."""
-    prefix = provider_name(node, "")
-    uuids = {c["name"]: c["uuid"] for c in children if c["name"].startswith(prefix)}
-    return {name.removeprefix(prefix): uuid for name, uuid in sorted(uuids.items())}
 
 
 def _host(cloud: Cloud, root: Mapping[str, Any], own: Mapping[str, str]) -> Host:
@@ -91,15 +85,13 @@ def _host(cloud: Cloud, root: Mapping[str, Any], own: Mapping[str, str]) -> Host
         name: int((i["total"] - i["reserved"]) * i["allocation_ratio"]) - usages.get(name, 0)
         for name, i in inventories.items()
     }
-    offers = tuple(_offer(cloud, core_type, uuid) for core_type, uuid in own.items())
-    return Host(root["name"], offers, free, DISABLED not in traits)
-
-
-def _offer(cloud: Cloud, core_type: str, uuid: str) -> Offer:
-    inventories, usages, traits = _provider(cloud, uuid)
-    inventory = inventories.get(PLACEMENT_CLASS, {"total": 0, "reserved": 0})
-    claimed = usages.get(PLACEMENT_CLASS, 0)
-    return Offer(core_type, inventory["total"], inventory["reserved"], claimed, IPS_TRAIT in traits)
+    offers = []
+    for core_type, uuid in own.items():
+        inventories, usages, its = _provider(cloud, uuid)
+        units = inventories.get(PLACEMENT_CLASS, {"total": 0, "reserved": 0})
+        claimed, counts_ips = usages.get(PLACEMENT_CLASS, 0), IPS_TRAIT in its
+        offers.append(Offer(core_type, units["total"], units["reserved"], claimed, counts_ips))
+    return Host(root["name"], tuple(offers), free, DISABLED not in traits)
 
 
 def _provider(cloud: Cloud, uuid: str) -> tuple[dict[str, Any], dict[str, int], set[str]]:

@@ -59,7 +59,11 @@ class ScsFlavor(Lister):
         if names:
             flavors = [self.cloud.flavor(name) for name in names]
         else:
-            flavors = [f for f in self.cloud.flavors() if _promises(f)]
+            flavors = [  # also those whose CPU type is not valid
+                f
+                for f in self.cloud.flavors()
+                if scs.CPU_TYPE in f.specs or scs.cpu_type(f.name, f.specs) is not None
+            ]
         return HEADINGS, [self._row(flavor, sizes, parsed_args) for flavor in flavors]
 
     def _row(
@@ -79,11 +83,6 @@ class ScsFlavor(Lister):
                 write(self.cloud, flavor, specs)
         booking = bookings.described(parse(specs, flavor.vcpus))
         return flavor.name, flavor.vcpus, cpu_type, booking, result, reason
-
-
-def _promises(flavor: Flavor) -> bool:
-    """Whether a flavor is one of Sovereign Cloud Stack, even if its CPU type is not valid."""
-    return scs.CPU_TYPE in flavor.specs or scs.cpu_type(flavor.name, flavor.specs) is not None
 
 
 def _whole(text: str) -> Whole:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entitlements, changes and accounts: what holds for every host and every history."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

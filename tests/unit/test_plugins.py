@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from amp_nova import plugins
-from amp_nova.exceptions import ConfigInvalid, PolicyNotFound
+from amp_nova.exceptions import ConfigInvalid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +54,11 @@ def test_parameters_are_read_from_text(installed):
         (
             "nonesuch",
             {},
-            PolicyNotFound,
+            ConfigInvalid,
             "no policy 'nonesuch' is installed; choose one of adjustable",
         ),
-        ("broken", {}, PolicyNotFound, "'broken' cannot be loaded: no module named numpy"),
-        ("separate", {}, PolicyNotFound, "install python3-amp-nova-lab"),
+        ("broken", {}, ConfigInvalid, "'broken' cannot be loaded: no module named numpy"),
+        ("separate", {}, ConfigInvalid, "install python3-amp-nova-lab"),
         ("adjustable", {"fairness": "1"}, ConfigInvalid, "it has fair_ratio, rounds, strict"),
         ("adjustable", {"name": "x"}, ConfigInvalid, "no parameter 'name'"),
         ("adjustable", {"rounds": "1.5"}, ConfigInvalid, "rounds='1.5' is not of type int"),

@@ -54,7 +54,7 @@ class Exporter:
     @property
     def routes(self) -> dict[str, Route]:
         """What is served under each path."""
-        return {"/": self.front, "/metrics": self.metrics}
+        return {"/": self.front, "/metrics": lambda: self._reused(self._metrics)}
 
     def update(self, cycle: Cycle) -> None:
         """Count a successful cycle, and serve its record from now on."""
@@ -75,10 +75,6 @@ class Exporter:
     def front(self) -> Page:
         """The agent's page, with its HTTP headers."""
         return self._reused(self._page)
-
-    def metrics(self) -> Page:
-        """The metrics, in Prometheus' text format."""
-        return self._reused(self._metrics)
 
     def _reused(self, render: Callable[[], Page]) -> Page:
         """What was rendered before, unless that is too old."""

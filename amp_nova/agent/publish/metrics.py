@@ -57,19 +57,17 @@ class Row(Generic[T]):
             value = self.read(record)
             for own, number in value.items() if isinstance(value, Mapping) else [((), value)]:
                 own = (own,) if isinstance(own, str) else own
-                if number is not None:
-                    _add(family, self.name, dict(zip(names, (*values, *own), strict=True)), number)
+                if number is None:
+                    continue
+                at = dict(zip(names, (*values, *own), strict=True))
+                if isinstance(number, Distribution):
+                    for bound, count in number.buckets:
+                        family.add_sample(f"{self.name}_bucket", {**at, "le": bound}, count)
+                    family.add_sample(f"{self.name}_count", at, number.count)
+                    family.add_sample(f"{self.name}_sum", at, number.total)
+                else:
+                    family.add_sample(self.name, at, number)
         return family
-
-
-def _add(family: Metric, name: str, labels: dict[str, str], number: Number) -> None:
-    if not isinstance(number, Distribution):
-        family.add_sample(name, labels, number)
-        return
-    for bound, count in number.buckets:
-        family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
-    family.add_sample(f"{name}_count", labels, number.count)
-    family.add_sample(f"{name}_sum", labels, number.total)
 
 
 INSTANCE = ("domain", "resource", "project")

@@ -91,7 +91,12 @@ def apply(
         return _warned(topology, f"the calibration {path} is not used: {foreign}; {AGAIN}")
     if mismatch := _mismatch(calibration, topology):
         return _warned(topology, f"the calibration {path} is not used: {mismatch}; {AGAIN}")
-    doubts = _changes(calibration, state)
+    then = dataclasses.asdict(calibration.provenance)
+    doubts = [
+        f"{name.replace('_', ' ')} was {_shown(then[name])} and is {_shown(value)}"
+        for name, value in state.items()
+        if then[name] != value
+    ]
     days = ((now or datetime.now(UTC)) - file.date(calibration.provenance)).days
     doubts += [f"it is {days} days old"] if days > STALE_AFTER_DAYS else []
     warnings = [f"the calibration {path} is used, but {doubt}; {AGAIN}" for doubt in doubts]
@@ -156,15 +161,6 @@ def _mismatch(calibration: Calibration, topology: Topology) -> str | None:
     if topology.reference not in (*here, calibration.reference):
         return f"it is relative to '{calibration.reference}', not to '{topology.reference}'"
     return None
-
-
-def _changes(calibration: Calibration, state: dict[str, str | None]) -> list[str]:
-    then = dataclasses.asdict(calibration.provenance)
-    return [
-        f"{name.replace('_', ' ')} was {_shown(then[name])} and is {_shown(value)}"
-        for name, value in state.items()
-        if then[name] != value
-    ]
 
 
 def _shown(value: str | None) -> str:

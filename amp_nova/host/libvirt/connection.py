@@ -81,7 +81,8 @@ class _News:
         self.changed = changed
         self.expected: dict[str, dict[str, object]] = {}
 
-    def event(self, uuid: str, details: tuple[Any, ...]) -> None:
+    def event(self, _conn: Any, domain: Any, *details: Any) -> None:
+        uuid = domain.UUIDString()
         expected = self.expected.get(uuid)
         if expected is not None:
             params = details[0] if details else None
@@ -227,13 +228,10 @@ class Connection:
             conn.registerCloseCallback(self._on_close, None)
         for event in EVENTS:
             try:
-                conn.domainEventRegisterAny(None, event, self._on_event, None)
+                conn.domainEventRegisterAny(None, event, self._news.event, None)
             except libvirt.libvirtError as exc:  # the periodic listing finds changes as well
                 LOG.warning("libvirt does not report events of kind %d: %s", event, exc)
         return conn
-
-    def _on_event(self, _conn: Any, domain: Any, *details: Any) -> None:
-        self._news.event(domain.UUIDString(), details)
 
     def _on_close(self, conn: Any, reason: int, _opaque: Any) -> None:
         if conn is not self._conn:  # it was dropped before
