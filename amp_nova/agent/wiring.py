@@ -29,16 +29,10 @@ from amp_nova.host.records import Records
 from amp_nova.host.sensor import HostPaths, LibvirtSensor
 from amp_nova.host.sysfs import online_mask
 from amp_nova.host.vcpu_threads import RUN_PATH
-from amp_nova.host.writer import Backend, CgroupBackend, WriteConditions, Writer, no_lease
+from amp_nova.host.writer import CgroupBackend, WriteConditions, Writer
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import emulated_counter, load_policy
 from amp_nova.policies.api import Policy
-
-BACKENDS: dict[str, Callable[[Hypervisor], Backend]] = {
-    "cgroup": lambda _hypervisor: CgroupBackend(),
-    "libvirt": LibvirtBackend,
-}
-"""The writer's backend, by the value of ``[agent] writer``."""
 
 
 def fallbacks(lines: list[str]) -> list[Fallback]:
@@ -89,7 +83,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
 
 
 def make_writer(
-    conf: cfg.ConfigOpts, sensor: LibvirtSensor, lost: Callable[[], str] = no_lease
+    conf: cfg.ConfigOpts, sensor: LibvirtSensor, lost: Callable[[], str] = str
 ) -> Writer:
     """The writer for the domains of ``sensor``; it respects pauses, the cycle lock and a lease."""
     state_path = Path(conf.agent.state_path)
@@ -102,7 +96,9 @@ def make_writer(
             "run this as root, or as the agent's user"
         ) from exc
     conditions = WriteConditions(paused, lambda wait_s: lock(wait_s=wait_s), records, lost)
-    return Writer(sensor, conditions, BACKENDS[conf.agent.writer](sensor.hypervisor))
+    by_libvirt = conf.agent.writer == "libvirt"
+    backend = LibvirtBackend(sensor.hypervisor) if by_libvirt else CgroupBackend()
+    return Writer(sensor, conditions, backend)
 
 
 def make_io_host(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> IoHost:

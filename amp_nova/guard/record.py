@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -191,11 +191,7 @@ def _plain(domain: RecordedDomain) -> dict[str, Any]:
         }
         for index, v in domain.vcpus.items()
     }
-    about = {
-        name: getattr(domain, name)
-        for name in RecordedDomain.__dataclass_fields__
-        if name != "vcpus"
-    }
+    about = {f.name: getattr(domain, f.name) for f in fields(domain)}
     return {"version": VERSION, **about, "vcpus": vcpus}
 
 
@@ -208,20 +204,14 @@ def _domain(plain: Any) -> RecordedDomain:
     version = plain["version"]
     if version != VERSION:
         raise ValueError(f"unsupported record version {version!r} (expected {VERSION})")
-    return RecordedDomain(
-        resource=str(plain["resource"]),
-        name=str(plain["name"]),
-        display_name=str(plain["display_name"]),
-        process=str(plain["process"]),
-        started=str(plain["started"]),
-        group=str(plain["group"]),
-        inode=int(plain["inode"]),
-        weight=int(plain["weight"]),
-        safe_weight=int(plain["safe_weight"]),
-        vcpus={
-            int(index): _vcpu(vcpu, str(plain["process"])) for index, vcpu in plain["vcpus"].items()
-        },
-    )
+    process = str(plain["process"])
+    vcpus = {int(index): _vcpu(vcpu, process) for index, vcpu in plain["vcpus"].items()}
+    return RecordedDomain(**_texts_and_numbers(RecordedDomain, plain), vcpus=vcpus)
+
+
+def _texts_and_numbers(of: Any, plain: Any) -> dict[str, Any]:
+    """The values of the fields of these types."""
+    return {f.name: f.type(plain[f.name]) for f in fields(of) if f.type in (str, int)}
 
 
 def _vcpu(plain: Any, process: str) -> RecordedVcpu:
@@ -234,11 +224,7 @@ def _vcpu(plain: Any, process: str) -> RecordedVcpu:
     pcpus = None if safe["pcpus"] is None else _pcpus(safe["pcpus"])
     limit, burst_us = _limit(plain["found"])
     return RecordedVcpu(
-        task=str(plain["task"]),
-        started=str(plain["started"]),
-        group=str(plain["group"]),
-        inode=int(plain["inode"]),
-        version=int(plain["version"]),
+        **_texts_and_numbers(RecordedVcpu, plain),
         allowed=_pcpus(plain["allowed"]),
         original=Tuning(limit, _pcpus(plain["found"]["pcpus"]), burst_us),
         safe=SafeState(pcpus, limits, bool(safe["leave"])),

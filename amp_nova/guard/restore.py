@@ -79,17 +79,12 @@ class Restoration:
     """Whether a vCPU changes, and not only the weight."""
 
 
-def always() -> bool:
-    """Nothing ends the right to write."""
-    return True
-
-
 def restore(
     domain: RecordedDomain,
     target_of: Target,
     *,
     dry_run: bool = False,
-    may: Callable[[], bool] = always,
+    may: Callable[[], bool] = lambda: True,
 ) -> Restoration:
     """Restore a domain; a target that is gone or has been replaced is left alone.
 

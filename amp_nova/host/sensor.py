@@ -31,11 +31,6 @@ THOROUGH_EVERY = 6
 their cpusets, even if that of all guests is the same, and the limits of the groups above."""
 
 
-def nothing_paused() -> Mapping[str, str]:
-    """No instance is paused."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class HostPaths:
     """Where libvirt's pid files and the root of ``/proc`` and ``/sys`` are."""
@@ -79,7 +74,7 @@ class LibvirtSensor:
         online: OnlineTopology,
         paths: HostPaths | None = None,
         counters: Counters | None = None,
-        paused: Callable[[], Mapping[str, str]] = nothing_paused,
+        paused: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """``paused`` returns the instances that must not be changed, with the reasons."""
         self.hypervisor = hypervisor

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from amp_nova.exceptions import ActuationFailed, ConfigInvalid, HypervisorUnavailable
 from amp_nova.host.records import Records
-from amp_nova.host.sensor import LibvirtSensor, nothing_paused
+from amp_nova.host.sensor import LibvirtSensor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.kernel.cgroups import READ_ONLY, at_period_start
 from amp_nova.kernel.threads import GONE
@@ -39,28 +39,18 @@ LOCK_WAIT_S = 1.0
 """How long a cycle waits for a process that holds the lock before it drops its changes."""
 
 
-def no_lock(_wait_s: float) -> AbstractContextManager[None]:
-    """No lock: for tests, and for tools that run alone."""
-    return nullcontext()
-
-
-def no_lease() -> str:
-    """No lease: for a command that takes the place of the agent while it has the lock."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class WriteConditions:
     """What every write respects: the instances that are paused now, the cycle lock, and the lease.
 
-    ``records`` saves the original state before the first change; tools do without (``None``).
-    ``lost``: why the lease is lost, empty as long as it is not.
+    ``records`` saves the original state before the first change; ``lost``: why the lease is lost,
+    empty as long as it is not. By default nothing is paused, locked, recorded or lost.
     """
 
-    paused: Callable[[], Mapping[str, str]] = nothing_paused
-    lock: Lock = no_lock
+    paused: Callable[[], Mapping[str, str]] = dict
+    lock: Lock = lambda _wait_s: nullcontext()
     records: Records | None = None
-    lost: Callable[[], str] = no_lease
+    lost: Callable[[], str] = str
 
 
 class Backend(Protocol):

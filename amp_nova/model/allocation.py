@@ -119,11 +119,6 @@ class Outcome:
     weight_failures: Mapping[str, Failure] = field(default_factory=dict)
     observing: bool = False
 
-    @property
-    def mode(self) -> str:
-        """``enforce`` or ``observe``."""
-        return "observe" if self.observing else "enforce"
-
 
 NOTHING_DONE = Outcome()
 

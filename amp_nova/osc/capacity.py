@@ -110,14 +110,8 @@ class Capacity:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Pcpus:
-    """The pCPUs of a host, and what the bookings of its servers leave of them."""
-
-    topology: Topology
-    free: FreeCores
-
-
+Pcpus = tuple[Topology, FreeCores]
+"""The pCPUs of a host, and what the bookings of its servers leave of them."""
 HostPcpus = tuple[Host, Pcpus | None]
 
 
@@ -194,9 +188,9 @@ def fits(flavor: Flavor, booking: Booking, host: Host, pcpus: Pcpus | None) -> F
     in_refcores = bookings.in_refcores(flavor)
     if pcpus is None or in_refcores is None or not booking.booked:
         return fewest
-    free, server = pcpus.free, _demands(in_refcores)
+    (topology, free), server = pcpus, _demands(in_refcores)
     for count in range(fewest.servers):
-        packing = place(server, pcpus.topology, free)
+        packing = place(server, topology, free)
         if not packing.complete:
             return Fits(count, FRAGMENTS)
         free = packing.free
@@ -223,4 +217,4 @@ def _pcpus(
     topology = Topology(tuple(core_types), tuple(pcpus), core_types[0].name, "Placement")
     total = sum(o.total for o in host.offers)
     reserved = sum(o.reserved for o in host.offers) / total if total else 0.0
-    return Pcpus(topology, place(demands, topology, free_cores.empty(topology, reserved)).free)
+    return topology, place(demands, topology, free_cores.empty(topology, reserved)).free

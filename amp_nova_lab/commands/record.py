@@ -95,7 +95,7 @@ early and writes what was recorded so far.
         args = parsed_args
         conf = options.load(files=args.config_file)
         with _target(args.output, force=args.force) as target:
-            sensor, before = _sensor(conf), idleness.ticks(conf.topology.root)
+            sensor, before = _sensor(conf), idleness.sample(conf.topology.root)
             recorder, recording = _record(args, conf, sensor)
             progress("")
             if recording is None or not recorder.instances:
@@ -184,11 +184,11 @@ def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observat
     return replace(observation, topology=topology, domains=tuple(domains))
 
 
-def _busy_cores(conf: cfg.ConfigOpts, before: dict[int, list[int]]) -> float | None:
+def _busy_cores(conf: cfg.ConfigOpts, before: tuple[int, Mapping[int, int]]) -> float | None:
     """How many of the pCPUs that instances may use were busy on average since ``before``."""
-    if not (before and (after := idleness.ticks(conf.topology.root))):
+    if not (load := idleness.load_between(before, idleness.sample(conf.topology.root))):
         return None
-    shared, load = shared_pcpus(conf.nova.cpu_shared_set), idleness.load_between(before, after)
+    shared = shared_pcpus(conf.nova.cpu_shared_set)
     return math.fsum(busy for p, busy in load.items() if shared is None or p in shared)
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import oslo_messaging as messaging
@@ -33,6 +34,8 @@ GAP_LEAST_S = 1.0
 ANSWER_SPREAD_S = 5.0
 """The time over which agents answer a scheduler that asks all of them: 1,000 reports then take less
 than a third of a core of each worker. Its first requests wait for them, at most for 30 s."""
+ADDRESS = {"namespace": topics.NAMESPACE, "version": topics.RPC_VERSION}
+SCHEDULERS = partial(messaging.Target, exchange=topics.EXCHANGE, topic=topics.SCHEDULERS, **ADDRESS)
 PROBE_S, REPLY_S = 120.0, 10.0
 """How often a scheduler is asked whether it listens, and how long its answer may take."""
 
@@ -69,25 +72,12 @@ class MessageBus:
 
     def send(self, report: str) -> None:
         """Cast a host report to all schedulers; raises whatever the driver raises."""
-        target = messaging.Target(
-            exchange=topics.EXCHANGE,
-            topic=topics.SCHEDULERS,
-            namespace=topics.NAMESPACE,
-            version=topics.RPC_VERSION,
-            fanout=True,
-        )
-        client = messaging.get_rpc_client(self._transport, target, retry=1)
+        client = messaging.get_rpc_client(self._transport, SCHEDULERS(fanout=True), retry=1)
         client.cast({}, "report", snapshot=report)
 
     def probe(self) -> None:
         """Ask whether any scheduler listens; raises ``MessagingTimeout`` if none answers."""
-        target = messaging.Target(
-            exchange=topics.EXCHANGE,
-            topic=topics.SCHEDULERS,
-            namespace=topics.NAMESPACE,
-            version=topics.RPC_VERSION,
-        )
-        client = messaging.get_rpc_client(self._transport, target, timeout=REPLY_S, retry=1)
+        client = messaging.get_rpc_client(self._transport, SCHEDULERS(), timeout=REPLY_S, retry=1)
         with contextlib.suppress(messaging.RemoteError):  # an older scheduler does not know this
             client.call({}, "listens")
 
@@ -128,7 +118,7 @@ class MessageBus:
 class _Endpoint:
     """The remote procedures that schedulers call."""
 
-    target = messaging.Target(namespace=topics.NAMESPACE, version=topics.RPC_VERSION)
+    target = messaging.Target(**ADDRESS)
 
     def __init__(self, publish: Callable[[], None]) -> None:
         self._publish = publish

@@ -130,7 +130,7 @@ CYCLE: tuple[Row[Cycle], ...] = (
         "Speedup of guests on a core type over what its coefficient says.",
         lambda r: r.profiles.drift(r.time_ns), ("core_type",)),
     Row("info", "amp_mode_info", "Whether bookings are enforced, or only observed.",
-        lambda r: {r.outcome.mode: 1}, ("mode",)),
+        lambda r: {"observe" if r.outcome.observing else "enforce": 1}, ("mode",)),
     Row("counter", "amp_migrations_total", "Moves of vCPUs between core types.",
         lambda r: r.totals.migrations, ("from", "to")),
     Row("counter", "amp_enforcement_drift_total", "Settings of vCPUs changed by others.",

@@ -23,10 +23,6 @@ AGAIN = "run 'amp-nova calibrate' again"
 SCHEMA = 2
 
 
-class _Schema(msgspec.Struct):
-    schema: Any = None
-
-
 class _Calibrations(msgspec.Struct, frozen=True):
     schema: int
     calibrations: tuple[Calibration, ...]
@@ -36,7 +32,7 @@ def read(path: str | Path) -> tuple[Calibration, ...]:
     """The calibrations in a file, at least one; ``CalibrationInvalid`` if one is damaged."""
     try:
         text = Path(path).read_bytes()
-        schema = msgspec.json.decode(text, type=_Schema).schema
+        schema = msgspec.json.decode(text, type=dict[str, Any]).get("schema")
         if schema != SCHEMA:
             raise CalibrationInvalid(
                 f"{path} is a calibration of format {schema!r}, but this amp-nova reads {SCHEMA};"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from amp_nova.hardware import speed_classes
 from amp_nova.hardware.designs import CpuFacts
-from amp_nova.kernel import files
+from amp_nova.kernel import cpus
 from amp_nova.model.topology import Topology
 
 
@@ -15,45 +15,24 @@ def loads(
     root: str = "/", over_s: float = 1.0, sleep: Callable[[float], None] = time.sleep
 ) -> dict[int, float]:
     """Busy share of every online pCPU over the next ``over_s`` seconds."""
-    before = ticks(root)
+    since = sample(root)
     sleep(over_s)
-    return load_between(before, ticks(root))
+    return load_between(since, sample(root))
+
+
+def sample(root: str) -> tuple[int, Mapping[int, int]]:
+    """The time now, and for how long every pCPU has been idle so far, both in ns."""
+    return time.monotonic_ns(), cpus.idle_ns(Path(root))
 
 
 def load_between(
-    before: Mapping[int, Sequence[int]], after: Mapping[int, Sequence[int]]
+    before: tuple[int, Mapping[int, int]], after: tuple[int, Mapping[int, int]]
 ) -> dict[int, float]:
-    """Busy share of every pCPU between two readings of ``ticks``."""
-    ratios = {}
-    for pcpu, now in after.items():
-        then = before.get(pcpu)
-        if then is None:  # came online in between
-            continue
-        user, nice, system, idle, iowait, irq, softirq, steal = (
-            max(0, n - t) for n, t in zip(now, then, strict=True)
-        )
-        busy = user + nice + system + irq + softirq
-        total = busy + idle + iowait + steal
-        # the counters of a tickless idle pCPU may not move at all
-        ratios[pcpu] = busy / total if total else 0.0
-    return ratios
-
-
-def ticks(root: str) -> dict[int, list[int]]:
-    """The first eight counters of every online pCPU in ``/proc/stat`` (proc(5)).
-
-    Empty if the file cannot be read.
-    """
-    counters = {}
-    try:
-        for line in files.text(Path(root, "proc/stat")).splitlines():
-            name, *fields = line.split()
-            if name.startswith("cpu") and name != "cpu":
-                values = [int(f) for f in fields[:8]]
-                counters[int(name[3:])] = values + [0] * (8 - len(values))
-    except (OSError, ValueError):
-        return {}
-    return counters
+    """Busy share of every pCPU that was online at both of two samples."""
+    (then_ns, earlier), (now_ns, later) = before, after
+    both, wall_ns = earlier.keys() & later.keys(), max(1, now_ns - then_ns)
+    idle_ratios = {pcpu: (later[pcpu] - earlier[pcpu]) / wall_ns for pcpu in both}
+    return {pcpu: min(1.0, max(0.0, 1.0 - idle)) for pcpu, idle in idle_ratios.items()}
 
 
 def idlest(

@@ -17,21 +17,21 @@ def stat(root, *cpus):
     (root / "proc/stat").write_text("cpu 9 9 9 9\n" + "\n".join(lines) + "\nintr 5\n")
 
 
-def test_load_is_the_difference_of_two_samples(tmp_path):
-    """The busy share is that of the time in between; iowait and steal are not."""
+def test_load_is_what_was_not_idle_between_two_samples(tmp_path, monkeypatch):
+    """Waiting for I/O is idle; a pCPU that came online in between has no load."""
+    now_ns = iter([0, 1_000_000_000])
+    monkeypatch.setattr(idleness.time, "monotonic_ns", lambda: next(now_ns))
     stat(tmp_path, (0, [100, 0, 0, 500, 0, 0, 0, 0, 0, 0]), (1, [0, 0, 0, 9, 0, 0, 0, 0]))
 
     def later(_):
         stat(
             tmp_path,
-            (0, [130, 5, 10, 530, 10, 2, 3, 10, 0, 0]),
-            (1, [0, 0, 0, 9, 0, 0, 0, 0]),
+            (0, [130, 5, 10, 530, 20, 2, 3, 0, 0, 0]),
+            (1, [0, 0, 0, 109, 0, 0, 0, 0]),
             (2, [0, 0, 0, 9, 0, 0, 0, 0]),
         )
 
-    found = idleness.loads(str(tmp_path), sleep=later)
-
-    assert found == {0: 0.5, 1: 0.0}
+    assert idleness.loads(str(tmp_path), sleep=later) == {0: 0.5, 1: 0.0}
 
 
 @pytest.mark.parametrize("text", [None, "cpu0 a b c\n"])
