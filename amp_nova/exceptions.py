@@ -77,10 +77,6 @@ class ActuationFailed(AmpError):
     """A domain could not be changed in this cycle."""
 
 
-class DescriptorsExhausted(AmpError):
-    """The process is out of file descriptors, so the host cannot be observed in this cycle."""
-
-
 class HypervisorUnavailable(AmpError):
     """The hypervisor does not respond in this cycle."""
 

@@ -238,7 +238,10 @@ class Loop:
 
     def _excluded(self, state: State, observation: Observation) -> dict[str, str]:
         """Why instances must not be changed, by UUID."""
-        refused = instances.refused(state.instances) if self._settings.terms.one_limit else {}
+        refused = {}
+        if self._settings.terms.one_limit:
+            reasons = {r: homes.refusal(i.booking) for r, i in state.instances.items()}
+            refused = {r: why for r, why in reasons.items() if why is not None}
         return {**refused, **state.foreign.excluded, **observation.paused}
 
     def _acted(

@@ -144,8 +144,11 @@ def _in_refcores(
     assert cores is not None  # its home is on a type with a coefficient
     period, soft = _period_us(demand, home, context.topology), booking.limit == "soft"
     limit = None if soft else bandwidth(cores, period)
-    coefficient = core_type.coefficient if home.coefficient is None else home.coefficient
-    note = _note(demand, limit, coefficient or 0.0, context)
+    coefficient = (core_type.coefficient if home.coefficient is None else home.coefficient) or 0.0
+    note = _note(demand, limit, coefficient, context)
+    reason = f"{demand.refcores:g} refcores / {coefficient:.4g} on {home.core_type}"
+    reason += "" if home.coefficient is None else " (its own coefficient)"
+    reason += ", a whole core" if home.whole_core else ""
     if soft:
         share = Share(home.max_cores or cores, period)
     elif note is not None:
@@ -157,16 +160,10 @@ def _in_refcores(
         pcpus=pcpus,
         share=share,
         governed_by="booking",
-        reason=_reason(demand, home, coefficient or 0.0) + (", soft" if soft else ""),
+        reason=reason + (", soft" if soft else ""),
         note=note,
         home=home,
     )
-
-
-def _reason(demand: Demand, home: Home, coefficient: float) -> str:
-    reason = f"{demand.refcores:g} refcores / {coefficient:.4g} on {home.core_type}"
-    reason += "" if home.coefficient is None else " (its own coefficient)"
-    return f"{reason}, a whole core" if home.whole_core else reason
 
 
 def _note(

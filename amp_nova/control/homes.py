@@ -239,11 +239,13 @@ def _with_headroom(
     """The packing, with what vCPUs may use beyond their bookings (``admission.headroom``)."""
     elastic = {i.resource for i in instances if i.booking.limit == "soft" or i.booking.burst_s}
     elastic_demands = [d for key, d in demands.items() if key[0] in elastic]
+    # The CPU weight is per instance, so these vCPUs have that of a booking that found capacity.
     unbooked = [
-        ((i.resource, index), i.vcpus[index].allowed)
+        ((i.resource, index), now.allowed)
         for i in instances
-        if i.booking.booked
-        for index in _unbooked(i, packing)
+        if any((i.resource, index) in packing.placed for index in i.vcpus)
+        for index, now in i.vcpus.items()
+        if i.booking_of(index).kind == "best_effort"
     ]
     if not elastic_demands and not unbooked:
         return packing
@@ -255,16 +257,6 @@ def _with_headroom(
         for key, share in headroom.unbooked_cores(among, left).items():
             shares.setdefault(key, {})[core_type.name] = share
     return replace(packing, most_cores=most, unbooked_cores=shares)
-
-
-def _unbooked(instance: Instance, packing: Packing) -> Sequence[int]:
-    """The best-effort vCPUs of an instance of which other vCPUs have bookings that found capacity.
-
-    The CPU weight is per instance, so these vCPUs have that of a booking.
-    """
-    if not any((instance.resource, index) in packing.placed for index in instance.vcpus):
-        return ()
-    return [i for i in instance.vcpus if instance.booking_of(i).kind == "best_effort"]
 
 
 def on_one_type(instances: Sequence[Instance], topology: Topology) -> tuple[Instance, ...]:

@@ -53,7 +53,11 @@ def _declared(topology: Topology, members: Members) -> tuple[dict[str, float], s
         return {}, ""
     if CAPACITY.differs(cpus):
         source = CAPACITY
-    elif PERF.differs(cpus) and all(map(_perf_is_speed, cpus)):
+    elif PERF.differs(cpus) and all(
+        # Linear in speed. AMD's is a ranking, those of others are unknown.
+        c.model.vendor == "GenuineIntel" or c.model.implementer is not None
+        for c in cpus
+    ):
         source = PERF
     else:
         return {}, ""
@@ -63,11 +67,6 @@ def _declared(topology: Topology, members: Members) -> tuple[dict[str, float], s
         return {}, ""  # types that another source divides cannot be equally fast
     reference = lowest[topology.reference]
     return {name: value / reference for name, value in lowest.items()}, source.name
-
-
-def _perf_is_speed(cpu: CpuFacts) -> bool:
-    """Intel's and Arm's highest_perf is linear in speed; AMD's is a ranking, others are unknown."""
-    return cpu.model.vendor == "GenuineIntel" or cpu.model.implementer is not None
 
 
 def with_types(topology: Topology, types: Sequence[CoreType]) -> Topology:

@@ -173,12 +173,6 @@ class Design:
     """Whether a core type takes its name even if it is the only one."""
 
 
-def of_pmu(pmu: str) -> Design:
-    """The design that a performance monitoring unit serves."""
-    name, rank = PMU_DESIGNS[pmu]
-    return Design(name, "PMU lists", rank)
-
-
 def of_cpu(cpu: CpuFacts) -> Design | None:
     """The design that a CPU identifies as, ``None`` if it does not identify itself."""
     model = cpu.model

@@ -23,7 +23,7 @@ from itertools import combinations
 
 from amp_nova.exceptions import TopologyUnknown
 from amp_nova.hardware import coefficients, designs, operator_types, speed_classes
-from amp_nova.hardware.designs import CpuFacts, Design, MachineFacts
+from amp_nova.hardware.designs import PMU_DESIGNS, CpuFacts, Design, MachineFacts
 from amp_nova.hardware.operator_types import ConfiguredType
 from amp_nova.hardware.speed_classes import CAPACITY, MAX_FREQ, PERF, SPEED_GAP
 from amp_nova.model import cpulist
@@ -137,7 +137,12 @@ def _by_design(
     pmus = [(n, listed) for n, ids in facts.pmus if (listed := ids & {c.id for c in online})]
     if pmus:
         _check_partition(pmus, online)
-        return {designs.of_pmu(n): tuple(c for c in online if c.id in ids) for n, ids in pmus}, []
+        return {
+            Design(PMU_DESIGNS[n][0], "PMU lists", PMU_DESIGNS[n][1]): tuple(
+                c for c in online if c.id in ids
+            )
+            for n, ids in pmus
+        }, []
     by_model: dict[Design | None, tuple[CpuFacts, ...]] = {}
     for cpu in online:
         design = designs.of_cpu(cpu)
@@ -200,7 +205,9 @@ def _order(groups: list[CpuGroup], by_pmu: bool) -> tuple[list[CpuGroup], list[s
     sources = [CAPACITY] if CAPACITY.differs(cpus) else []
     if PERF.differs(cpus) and not (several and speed_classes.ranked(cpus)):
         sources.append(PERF)
-    by_rank = by_pmu or (several and not sources and _ranks_differ(groups))
+    ranks = {g.design: g.design.rank for g in groups if g.design is not None}
+    ranked = None not in ranks.values() and len(set(ranks.values())) == len(ranks)
+    by_rank = by_pmu or (several and not sources and ranked)
     if several and not sources and not by_rank:
         layout = "; ".join(f"{g.name} on pCPUs {_ids(g.cpus)}" for g in groups)
         raise TopologyUnknown(f"nothing says which core type is faster ({layout}); {REMEDY}")
@@ -214,11 +221,6 @@ def _order(groups: list[CpuGroup], by_pmu: bool) -> tuple[list[CpuGroup], list[s
         return (rank or 0, *(s.lowest(group.cpus) for s in sources), name)
 
     return sorted(groups, key=key), named
-
-
-def _ranks_differ(groups: list[CpuGroup]) -> bool:
-    ranks = {g.design: g.design.rank for g in groups if g.design is not None}
-    return None not in ranks.values() and len(set(ranks.values())) == len(ranks)
 
 
 def _check_order(ordered: list[CpuGroup]) -> None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from msgspec import structs
 
-from amp_nova.exceptions import DescriptorsExhausted
+from amp_nova.exceptions import AmpError
 from amp_nova.host.counters.sources import Counters
 from amp_nova.host.cpusets import GuestCpusets
 from amp_nova.host.libvirt.domain_xml import DomainXml
@@ -56,15 +56,6 @@ class _Guest:
     sandboxed: bool = True
 
 
-def _check_descriptors() -> None:
-    try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
-    except OSError as exc:
-        raise DescriptorsExhausted(
-            f"no file can be opened ({exc.strerror}): raise LimitNOFILE of the agent or fs.file-max"
-        ) from exc
-
-
 class LibvirtSensor:
     """The domains of this node, as libvirt and the kernel describe them."""
 
@@ -96,11 +87,14 @@ class LibvirtSensor:
     def observe(self) -> Observation:
         """Read everything once.
 
-        Raises:
-            HypervisorUnavailable: libvirt has never answered.
-            DescriptorsExhausted: no file can be opened, so every domain would seem to be gone.
+        Raises ``HypervisorUnavailable`` if libvirt has never answered, and ``AmpError`` if no file
+        can be opened: every domain would seem to be gone.
         """
-        _check_descriptors()
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as exc:
+            problem = f"no file can be opened ({exc.strerror})"
+            raise AmpError(f"{problem}: raise LimitNOFILE of the agent or fs.file-max") from exc
         rescan = time.monotonic() - self._rescanned_s > self._paths.rescan_s
         if rescan:
             self._rescanned_s = time.monotonic()

@@ -33,10 +33,6 @@ RESYNC_S = 300.0
 _OWN_TRAITS = "CUSTOM_AMP_"
 
 
-class PlacementUnavailable(AmpError):
-    """Placement did not accept a request; synchronisation is retried later."""
-
-
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """keystoneauth's options in ``[placement]``, for oslo-config-generator."""
     options = [
@@ -116,12 +112,11 @@ class Inventory(HelperThread):
     def sync(self, offered: tuple[Provider, ...]) -> None:
         """Make Placement's providers of this host equal to those offered.
 
-        Raises:
-            PlacementUnavailable: Placement refused a request, or does not know the host yet.
+        Raises ``AmpError`` if Placement refuses a request, or does not know the host yet.
         """
         roots = self._request("get", f"/resource_providers?name={self._node}")["resource_providers"]
         if not roots:
-            raise PlacementUnavailable(
+            raise AmpError(
                 f"there is no provider '{self._node}' yet, which nova-compute creates; if it has "
                 "another name, set [nova] hypervisor_hostname"
             )
@@ -194,7 +189,7 @@ class Inventory(HelperThread):
 
     def _retry(self, attempt: Callable[[], bool]) -> None:
         if not any(attempt() for _ in range(ATTEMPTS_MAX)):
-            raise PlacementUnavailable("another client keeps changing the same provider")
+            raise AmpError("another client keeps changing the same provider")
 
     def _request(
         self, method: str, url: str, body: object = None, *, conflict: bool = False
@@ -206,7 +201,7 @@ class Inventory(HelperThread):
         if answer.status_code == 409 and conflict:
             return None
         if answer.status_code >= 400:
-            raise PlacementUnavailable(
+            raise AmpError(
                 f"{method.upper()} {url} was answered {answer.status_code}: {answer.text[:200]}"
             )
         return answer.json() if answer.text else {}

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from amp_nova.control import homes
 from amp_nova.control.context import Instance, Instances
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import best_effort, examine
@@ -41,12 +40,6 @@ def _read(domain: Domain, adaptive: bool) -> Instance:
     if booking.adaptive is not None:
         adaptive = booking.adaptive
     return Instance(domain, booking, problem, adaptive)
-
-
-def refused(instances: Instances) -> dict[str, str]:
-    """By UUID, why a booking cannot be enforced if all vCPUs of an instance share one limit."""
-    reasons = {r: homes.refusal(instance.booking) for r, instance in instances.items()}
-    return {resource: why for resource, why in reasons.items() if why is not None}
 
 
 def on_host(

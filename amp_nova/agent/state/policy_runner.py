@@ -217,13 +217,25 @@ def _view(
     entitlements: Entitlements,
     ratios: Mapping[VcpuKey, tuple[float, float] | None],
 ) -> HostView:
-    vcpus = tuple(
-        _vcpu(state, e, now, ratios[key]) for key, e in entitlements.items() if placeable(e)
-    )
-    last = state.last
+    last, vcpus = state.last, []
+    for key, entitlement in entitlements.items():
+        if placeable(entitlement):
+            reading, view = now.readings[key], now.history[key]
+            ran_ratio, demand_ratio = ratios[key] or (None, None)
+            vcpu = structs.replace(
+                view,
+                pcpus=reading.pcpus,
+                allowed=entitlement.allowed,
+                utilization_ratio=ran_ratio,
+                demand_ratio=demand_ratio,
+                last_pcpu=reading.last_pcpu,
+                asleep=state.demand.asleep(key),
+                cpu_s=_since(last.cpu_s.get(key, ()), view.cpu_s),
+            )
+            vcpus.append(vcpu)
     return HostView(
         now.topology,
-        vcpus,
+        tuple(vcpus),
         _free_cores(state, now.topology, entitlements),
         last.number,
         settings.seed,
@@ -247,27 +259,6 @@ def _free_cores(
             for sibling in topology.siblings_of(home.pcpu) if home.whole_core else ():
                 free[sibling] = 0.0
     return free
-
-
-def _vcpu(
-    state: PolicyState,
-    entitlement: Entitlement,
-    now: _Now,
-    ratios: tuple[float, float] | None,
-) -> VcpuView:
-    key = entitlement.key
-    reading, view = now.readings[key], now.history[key]
-    ran_ratio, demand_ratio = ratios or (None, None)
-    return structs.replace(
-        view,
-        pcpus=reading.pcpus,
-        allowed=entitlement.allowed,
-        utilization_ratio=ran_ratio,
-        demand_ratio=demand_ratio,
-        last_pcpu=reading.last_pcpu,
-        asleep=state.demand.asleep(key),
-        cpu_s=_since(state.last.cpu_s.get(key, ()), view.cpu_s),
-    )
 
 
 def _ratios(state: PolicyState, key: VcpuKey, now: _Now) -> tuple[float, float] | None:
