@@ -24,11 +24,8 @@ def replace_file(path: Path, content: bytes) -> None:
 def check_private(path: str | Path) -> None:
     """Refuse a file that others can read or that anybody but its owner can change.
 
-    Its group may read it (mode 0640), and it may belong to a deployment tool's user.
-
-    Raises:
-        OSError: the file cannot be examined.
-        ValueError: the file is open to others; the message names the remedy.
+    Its group may read it (mode 0640), and it may belong to a deployment tool's user. The message of
+    the ``ValueError`` names the remedy; ``OSError`` if the file cannot be examined.
     """
     status = os.stat(path)
     if status.st_mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):
@@ -41,9 +38,7 @@ def check_private(path: str | Path) -> None:
 def check_trusted(path: str | Path) -> None:
     """Refuse a file that belongs to another user, or that its group or others can write.
 
-    Raises:
-        OSError: the file cannot be examined.
-        ValueError: another user may change the file; the message names the remedy.
+    The message of the ``ValueError`` names the remedy; ``OSError`` if it cannot be examined.
     """
     status = os.stat(path)
     if status.st_mode & (stat.S_IWOTH | stat.S_IWGRP):

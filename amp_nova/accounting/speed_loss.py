@@ -36,11 +36,8 @@ NOTHING = Losses()
 def losses(used: Usage, coefficient: float, core_type: CoreType) -> Losses:
     """What an interval's CPU time lost, 0 if that is not measured; negative if it gained.
 
-    Args:
-        used: the interval, with its clock and the share of time in which siblings were busy.
-        coefficient: what a second of this CPU time is worth at the core type's nominal clock, with
-            idle siblings.
-        core_type: where all of the interval was spent.
+    ``coefficient``: what a second of this CPU time is worth at the nominal clock of ``core_type``,
+    where all of the interval was spent, with idle siblings.
     """
     factor, nominal_hz = core_type.smt_busy_factor, core_type.clock_hz
     if factor is None and (nominal_hz is None or used.clock_hz is None):

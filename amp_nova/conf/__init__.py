@@ -209,13 +209,9 @@ def load(
 ) -> cfg.ConfigOpts:
     """Read and check the configuration.
 
-    Args:
-        argv: command-line arguments.
-        files: the only files to read; ``None`` reads ``defaults()``.
-        register: registers options of other libraries, before the files are read.
-
-    Raises:
-        ConfigInvalid: a file cannot be read, or a value is not allowed.
+    ``argv``: command-line arguments; ``files``: the only files to read, instead of ``defaults()``;
+    ``register``: registers options of other libraries, before the files are read. Raises
+    ``ConfigInvalid`` if a file cannot be read, or a value is not allowed.
     """
     conf = cfg.ConfigOpts()
     register_opts(conf)

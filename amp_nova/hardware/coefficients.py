@@ -23,10 +23,7 @@ Members = Mapping[str, Sequence[CpuFacts]]
 def declare(topology: Topology, members: Members, lines: Sequence[ConfiguredType]) -> Topology:
     """Add coefficients from the configuration, then those that kernel and firmware declare.
 
-    Args:
-        topology: the core types, slowest first, without coefficients.
-        members: the CPUs of each.
-        lines: the operator's core types, if any.
+    ``topology``: the core types, slowest first; ``lines``: the operator's, if any.
     """
     configured = {t.name: t.coefficient for t in lines if t.coefficient is not None}
     declared, source = _declared(topology, members)

@@ -26,10 +26,9 @@ SMT_MODES = ("shared", "whole_core", "ignore")
 def kept_ratio(smt_busy_factor: float | None, busy_ratio: float, clock_ratio: float = 1.0) -> float:
     """The part of its coefficient that a pCPU keeps.
 
-    Args:
-        smt_busy_factor: as in ``CoreType``; ``None`` (unknown) counts as no loss.
-        busy_ratio: the share of its running time in which a sibling ran, 0 to 1.
-        clock_ratio: its clock over the calibrated one.
+    ``smt_busy_factor``: as in ``CoreType``; ``None`` (unknown) counts as no loss; ``busy_ratio``:
+    the share of its running time in which a sibling ran, 0 to 1; ``clock_ratio``: its clock over
+    the calibrated one.
     """
     lost = 0.0 if smt_busy_factor is None else max(0.0, 1.0 - smt_busy_factor)
     return (1.0 - busy_ratio * lost) * clock_ratio

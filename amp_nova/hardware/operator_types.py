@@ -69,13 +69,7 @@ def parse(line: str) -> ConfiguredType:
 
 
 def check(lines: Sequence[ConfiguredType], present: set[int], online: set[int]) -> None:
-    """Raise ``ConfigInvalid`` unless the lines name each online pCPU once, and only present ones.
-
-    Args:
-        lines: the operator's core types.
-        present: ids of all pCPUs of the machine.
-        online: ids of those that are online.
-    """
+    """Raise ``ConfigInvalid`` unless the lines name each online pCPU once, and no others."""
     owner: dict[int, str] = {}
     names: set[str] = set()
     for line in lines:
@@ -116,13 +110,8 @@ def known_coefficients(
 def reference(lines: Sequence[ConfiguredType], ordered: Iterable[str], option: str | None) -> str:
     """The reference core: ``option``, or the type of coefficient 1, or the slowest without one.
 
-    Args:
-        lines: the operator's core types.
-        ordered: names of those that have an online pCPU, slowest first.
-        option: the core type in ``[topology] reference``, ``None`` if not set.
-
-    Raises:
-        ConfigInvalid: the coefficients leave no type for the reference core.
+    ``ordered``: names of the types that have an online pCPU, slowest first; ``option``: the core
+    type in ``[topology] reference``. Raises ``ConfigInvalid`` if the coefficients leave none.
     """
     coefficients = known_coefficients(lines, option)
     if option is not None:

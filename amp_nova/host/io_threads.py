@@ -98,9 +98,7 @@ class IoThreads:
     def move(self, tid: int, pcpus: frozenset[int]) -> None:
         """Set the affinity of one thread; a thread that is gone or runs a vCPU is ignored.
 
-        Raises:
-            OSError: the kernel refuses.
-            ActuationFailed: the kernel sets another affinity.
+        Raises ``OSError`` if the kernel refuses, ``ActuationFailed`` if it sets another affinity.
         """
         thread = self._threads.get(tid)
         if thread is None:

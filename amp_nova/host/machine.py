@@ -25,10 +25,9 @@ LOG = logging.getLogger(__name__)
 def load_topology(conf: cfg.ConfigOpts) -> Topology:
     """The core types of the machine under ``[topology] root``.
 
-    Raises:
-        TopologyUnknown: the core types cannot be determined.
-        ConfigInvalid: the configuration does not match the machine.
-        CalibrationInvalid: the calibration file cannot be read, or others can change it.
+    Raises ``TopologyUnknown`` if they cannot be determined, ``ConfigInvalid`` if the configuration
+    does not match the machine, and ``CalibrationInvalid`` if the calibration file cannot be read,
+    or others can change it.
     """
     options = conf.topology
     lines = [operator_types.parse(line) for line in options.core_type]

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from amp_nova.guard import record
@@ -24,6 +24,9 @@ from amp_nova.model.bandwidth import SafeState
 from amp_nova.model.observation import Domain, VcpuKey
 
 LOG = logging.getLogger(__name__)
+Identity = tuple[VcpuThread, frozenset[int]]
+"""What the record of a vCPU describes: its thread, and the pCPUs that its definition allows. If
+either changes, the vCPU is recorded again."""
 
 
 class Records:
@@ -72,15 +75,11 @@ class Records:
         weights: Mapping[str, int],
         safe: SafeStates | None = None,
     ) -> Mapping[VcpuKey | str, Failure]:
-        """Record before writing.
+        """Record before writing; returns the vCPUs and instances that could not be recorded.
 
-        Args:
-            keys: the vCPUs that are about to change.
-            weights: the CPU weights that instances are about to get.
-            safe: the safe states of all vCPUs; ``None``: those of the last call.
-
-        Returns:
-            The vCPUs and instances that must not be changed because they could not be recorded.
+        These must not be changed. ``keys``: the vCPUs that are about to change; ``weights``: the
+        CPU weights that instances are about to get; ``safe``: the safe states of all vCPUs,
+        ``None`` for those of the last call.
         """
         safe = self._safe or {} if safe is None else safe
         new = [k for k in keys if self._identities.get(k) != self._present(k)]
@@ -114,12 +113,12 @@ class Records:
         }
         return failed | {r: Failure("unrecorded", problem) for r in unweighted}
 
-    def _present(self, key: VcpuKey) -> "Identity | None":
+    def _present(self, key: VcpuKey) -> Identity | None:
         """The thread of a vCPU, and the pCPUs that its domain's definition allows it."""
         thread, about = self._sensor.thread(key), self._sensor.about(key[0])
         if thread is None or about is None:
             return None
-        return Identity(thread, about[1].get(key[1], frozenset()))
+        return thread, about[1].get(key[1], frozenset())
 
     def _forget(self) -> None:
         """Drop the records of domains that ended."""
@@ -165,7 +164,7 @@ class Records:
 
     def _vcpus(
         self, made: record.RecordedDomain, states: dict[int, SafeState], threads: VcpuThreads
-    ) -> dict[int, "tuple[RecordedVcpu, Identity]"]:
+    ) -> dict[int, tuple[RecordedVcpu, Identity]]:
         vcpus = {}
         for index in threads.by_index:
             present = self._present((made.resource, index))
@@ -174,14 +173,6 @@ class Records:
                 if vcpu is not None:
                     vcpus[index] = vcpu, present
         return vcpus
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a vCPU's record describes; if either changes, the vCPU is recorded again."""
-
-    thread: VcpuThread
-    allowed: frozenset[int]
 
 
 def _domain(domain: Domain, threads: VcpuThreads) -> record.RecordedDomain:
@@ -207,7 +198,7 @@ def _vcpu(
     present: Identity, before: RecordedVcpu | None, state: SafeState | None
 ) -> RecordedVcpu | None:
     """The record of a vCPU; ``None`` if the agent never changed it and is not about to."""
-    thread, allowed = present.thread, present.allowed
+    thread, allowed = present
     inode = os.stat(thread.group.path).st_ino
     if before is not None:
         same = (before.task, before.started, before.inode)

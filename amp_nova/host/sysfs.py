@@ -74,9 +74,7 @@ class Tree:
 def read_facts(root: str | Path) -> MachineFacts:
     """Everything that the machine under ``root`` reports about its CPUs.
 
-    Raises:
-        ConfigInvalid: ``root`` is not a directory.
-        TopologyUnknown: there is no CPU under it.
+    Raises ``ConfigInvalid`` if that is not a directory, ``TopologyUnknown`` without a CPU in it.
     """
     tree = Tree(root)
     if not tree.root.is_dir():

@@ -50,7 +50,7 @@ class ListCapacity(Lister):
         names = parsed_args.flavor
         flavors = [self.cloud.flavor(n) for n in names] if names else self.cloud.flavors()
         hosts = _hosts(self.cloud, parsed_args, self.log)
-        rows = [_capacity(flavor, hosts).values() for flavor in flavors]
+        rows = [_shown(flavor, _fits_by_host(flavor, hosts)) for flavor in flavors]
         headings = (*SHORT, *LONG) if parsed_args.long else SHORT
         return headings, [tuple(values[heading] for heading in headings) for values in rows]
 
@@ -66,9 +66,10 @@ class ShowCapacity(ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         flavor = self.cloud.flavor(parsed_args.name)
-        capacity = _capacity(flavor, _hosts(self.cloud, parsed_args, self.log))
-        fields = {heading.lower().replace(" ", "_"): v for heading, v in capacity.values().items()}
-        fields["fits_by_host"] = DictColumn({h: fit.servers for h, fit in capacity.by_host.items()})
+        by_host = _fits_by_host(flavor, _hosts(self.cloud, parsed_args, self.log))
+        shown = _shown(flavor, by_host).items()
+        fields = {heading.lower().replace(" ", "_"): value for heading, value in shown}
+        fields["fits_by_host"] = DictColumn({h: fit.servers for h, fit in by_host.items()})
         return tuple(fields), tuple(fields.values())
 
 
@@ -83,31 +84,6 @@ class Fits:
 
     servers: int
     limit: str
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """How many more servers of a flavor fit on each host."""
-
-    flavor: Flavor
-    by_host: Mapping[str, Fits]
-
-    def values(self) -> dict[str, object]:
-        """What is shown of it, by heading."""
-        units = bookings.claimed(self.flavor)
-        limits = Counter(fit.limit for fit in self.by_host.values()).most_common()
-        return {
-            "Flavor": self.flavor.name,
-            "VCPUs": self.flavor.vcpus,
-            "RAM": self.flavor.ram_mib,
-            "Disk": self.flavor.disk_gb,
-            "Booking": bookings.words(self.flavor),
-            "Claimed Refcores": None if units is None else units / 1000,
-            "Fits": sum(fit.servers for fit in self.by_host.values()),
-            "Limited By": limits[0][0] if limits else None,
-            "Hosts": sum(fit.servers > 0 for fit in self.by_host.values()),
-            "Hosts By Limit": DictColumn(dict(limits)),
-        }
 
 
 Pcpus = tuple[Topology, FreeCores]
@@ -152,13 +128,30 @@ def _demands(booking: Booking, server: str = "") -> list[Demand]:
     ]
 
 
-def _capacity(flavor: Flavor, hosts: Sequence[HostPcpus]) -> Capacity:
+def _fits_by_host(flavor: Flavor, hosts: Sequence[HostPcpus]) -> dict[str, Fits]:
     booking = flavor.booking
-    by_host = {
+    return {
         host.node: Fits(0, INVALID) if booking is None else fits(flavor, booking, host, pcpus)
         for host, pcpus in hosts
     }
-    return Capacity(flavor, by_host)
+
+
+def _shown(flavor: Flavor, by_host: Mapping[str, Fits]) -> dict[str, object]:
+    """What is shown of a flavor, by heading."""
+    units = bookings.claimed(flavor)
+    limits = Counter(fit.limit for fit in by_host.values()).most_common()
+    return {
+        "Flavor": flavor.name,
+        "VCPUs": flavor.vcpus,
+        "RAM": flavor.ram_mib,
+        "Disk": flavor.disk_gb,
+        "Booking": bookings.words(flavor),
+        "Claimed Refcores": None if units is None else units / 1000,
+        "Fits": sum(fit.servers for fit in by_host.values()),
+        "Limited By": limits[0][0] if limits else None,
+        "Hosts": sum(fit.servers > 0 for fit in by_host.values()),
+        "Hosts By Limit": DictColumn(dict(limits)),
+    }
 
 
 def fits(flavor: Flavor, booking: Booking, host: Host, pcpus: Pcpus | None) -> Fits:

@@ -163,9 +163,8 @@ def _siblings(topology: Topology, core_type: CoreType) -> tuple[str, ...]:
 def decode(text: object) -> HostReport:
     """Read a report.
 
-    Raises:
-        ReportInvalid: of kind ``oversized``, ``malformed``, or ``version`` (written by another
-            release in a format that this reader does not know).
+    Raises ``ReportInvalid`` of kind ``oversized``, ``malformed``, or ``version`` (written by
+    another release in a format that this reader does not know).
     """
     if not isinstance(text, str):
         raise ReportInvalid("malformed", "it is not a string")

@@ -95,8 +95,7 @@ class AgentStatus:
 def shared_pcpus(text: str | None) -> frozenset[int] | None:
     """The pCPUs that Nova gives to instances (``[nova] cpu_shared_set``); ``None`` for all.
 
-    Raises:
-        ConfigInvalid: the text is not a list of CPUs.
+    Raises ``ConfigInvalid`` if the text is not a list of CPUs.
     """
     if text is None:
         return None

@@ -43,8 +43,7 @@ PROBE_S, REPLY_S = 120.0, 10.0
 def connect(conf: cfg.ConfigOpts) -> Any:
     """The configured transport; it connects when it is first used.
 
-    Raises:
-        ConfigInvalid: ``[reports] transport_url`` or a driver option is not valid.
+    Raises ``ConfigInvalid`` if ``[reports] transport_url`` or a driver option is not valid.
     """
     try:
         # oslo.messaging reads some of its options from the process-wide configuration only.

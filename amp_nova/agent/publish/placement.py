@@ -47,8 +47,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 def connect(conf: cfg.ConfigOpts) -> Any:
     """The configured Placement client; it connects when it is first used.
 
-    Raises:
-        ConfigInvalid: ``[placement]`` is incomplete or not valid.
+    Raises ``ConfigInvalid`` if ``[placement]`` is incomplete or not valid.
     """
     loading.register_auth_conf_options(conf, GROUP)
     loading.register_session_conf_options(conf, GROUP)

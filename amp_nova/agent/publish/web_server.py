@@ -79,8 +79,7 @@ class WebServer:
     def bind(self) -> HttpServer:
         """A server that accepts connections, in threads that end with the process.
 
-        Raises:
-            ConfigInvalid: the address cannot be bound.
+        Raises ``ConfigInvalid`` if the address cannot be bound.
         """
         own = (socket.gethostname(), socket.getfqdn(), self._settings.address, "localhost")
         names = (*own, own[0].partition(".")[0], *self._settings.allowed_hosts)

@@ -71,17 +71,9 @@ def apply(
 ) -> Topology:
     """The topology with the calibration of this CPU model, if the file has it and it fits.
 
-    Args:
-        topology: as detected or configured; configured coefficients stay.
-        path: the file.
-        root: where ``/sys`` and ``/proc`` of the machine are.
-        now: the time at which the age of the calibration is judged.
-
-    Returns:
-        The topology, with one warning for each way in which the machine has changed since.
-
-    Raises:
-        CalibrationInvalid: the file is not a calibration.
+    There is a warning for each way in which the machine has changed since. Coefficients that the
+    operator configured stay. ``now``: when the age of the calibration is judged. Raises
+    ``CalibrationInvalid`` if the file is not a calibration.
     """
     calibrations, state = file.read(path), machine(root)
     calibration = own(calibrations, root)

@@ -149,11 +149,9 @@ class Connection:
 
         While a late call of this ``name`` is running, no other is started, so that a hanging call
         is waited for only once. An answer that arrives after the deadline is out of date and
-        discarded, except when the call opens the connection.
-
-        Raises:
-            NotYet: the call is running and its deadline has not passed.
-            HypervisorUnavailable: no answer in time, or a libvirt error.
+        discarded, except when the call opens the connection. Raises ``NotYet`` if the call is
+        running and its deadline has not passed, ``HypervisorUnavailable`` if there was no answer
+        in time, or a libvirt error.
         """
         now_s = time.monotonic()
         call, began_s = self._late.pop(name, (None, now_s))

@@ -103,10 +103,8 @@ class Hypervisor:
     def domains(self) -> dict[str, DomainXml]:
         """Active domains by UUID, as of libvirt's last answer.
 
-        QEMU outlives libvirt, so the agent keeps working while libvirt restarts.
-
-        Raises:
-            HypervisorUnavailable: libvirt has never answered.
+        QEMU outlives libvirt, so the agent keeps working while libvirt restarts. Raises
+        ``HypervisorUnavailable`` if libvirt has never answered.
         """
         self._connection.begin(patient=self._listings is None)
         try:
@@ -142,10 +140,8 @@ class Hypervisor:
         """Change a domain with ``write``; ``params``: what libvirt's event about it will report.
 
         The definition is not read again for that event. A change that libvirt does not finish in
-        time continues, and the next change waits for its end.
-
-        Raises:
-            HypervisorUnavailable: the change failed, or did not finish in time.
+        time continues, and the next change waits for its end. Raises ``HypervisorUnavailable`` if
+        the change failed, or did not finish in time.
         """
         handle, name = self._here(uuid).handle, WRITE + uuid
         if self._connection.exhausted:
