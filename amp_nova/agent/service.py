@@ -62,7 +62,7 @@ class Service:
         self.io = wiring.make_io_work(conf, self.sensor, observe=self._observing)
         self.publishers = Publishers(
             conf,
-            self.sensor.hypervisor.hostname,
+            self.sensor.hypervisor.connection.hostname,
             functools.partial(wiring.calibrated, conf),
             wiring.expected_source(conf),
         )
@@ -127,7 +127,8 @@ class Service:
             server = control_socket.Control(Path(self._conf.agent.state_path), self._answer)
             try:
                 # A libvirt call that does not return in time is taken up by the next cycle.
-                self.sensor.hypervisor.limit_wait(LIBVIRT_SHARE * self._conf.agent.cycle_s)
+                connection = self.sensor.hypervisor.connection
+                connection.cycle_wait_s = LIBVIRT_SHARE * self._conf.agent.cycle_s
                 self.publishers.serve()
                 with self._wake.signals():
                     gc.freeze()  # what has been imported stays: do not examine it again and again
@@ -238,7 +239,10 @@ class Service:
         failure = "a cycle could not be published; retrying after each cycle"
         with self._tolerated("publish", failure):  # enforcement does not depend on it
             agent, hypervisor = self.publishers.exporter.agent, self.sensor.hypervisor
-            agent.hypervisor_up, agent.libvirt_calls = hypervisor.available, hypervisor.calls
+            agent.hypervisor_up, agent.libvirt_calls = (
+                hypervisor.available,
+                hypervisor.connection.calls,
+            )
             if late_s is not None:
                 agent.lateness_s = late_s
             self.publishers.publish(cycle, self.sensor.counting(), self.io.report)

@@ -258,6 +258,6 @@ class LibvirtSensor:
         for index in range(xml.domain.vcpus):
             defined = xml.pins.get(index, xml.cpuset)
             pcpus = usual if defined is None else defined & online
-            left = self._cpusets.of(threads.get(index), own=not self.hypervisor.writable)
+            left = self._cpusets.of(threads.get(index), own=not self.hypervisor.connection.writable)
             allowed[index] = shared(pcpus if left is None else pcpus & left)
         return allowed

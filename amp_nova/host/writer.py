@@ -30,7 +30,7 @@ from amp_nova.model.allocation import (
     SafeStates,
 )
 from amp_nova.model.bandwidth import Bandwidth, Step, described
-from amp_nova.model.observation import DomainReading, VcpuKey, VcpuReading
+from amp_nova.model.observation import DomainReading, VcpuKey
 
 Lock = Callable[[float], AbstractContextManager[None]]
 """Takes the cycle lock; the argument is the longest wait in seconds. After that, ``Locked`` names
@@ -185,7 +185,11 @@ class Writer:
         resource, name = reading.domain.resource, reading.domain.name
         changes, left = list[str](), [t for t in (reading.domain.problem, reading.failure) if t]
         for vcpu in reading.vcpus:
-            steps = _undo(vcpu, reading.domain.limited_elsewhere)
+            steps = []
+            if vcpu.pcpus != vcpu.allowed and vcpu.allowed:
+                steps.append(Step(pcpus=vcpu.allowed))
+            if vcpu.bandwidth is not None and not reading.domain.limited_elsewhere:
+                steps.append(Step(bandwidth=None))
             if steps:
                 changes.append(f"{name} vCPU {vcpu.index}: {', '.join(map(described, steps))}")
             for step in () if dry_run else steps:
@@ -302,13 +306,3 @@ def _check(thread: VcpuThread, step: Step) -> None:
             f"the kernel keeps it on pCPUs {sorted(thread.pcpus())} instead of "
             f"{sorted(step.pcpus)}: its cpuset does not contain them all"
         )
-
-
-def _undo(vcpu: VcpuReading, limited_elsewhere: bool) -> tuple[Step, ...]:
-    """The steps back to libvirt's settings of a vCPU; a quota in the domain's definition stays."""
-    steps = []
-    if vcpu.pcpus != vcpu.allowed and vcpu.allowed:
-        steps.append(Step(pcpus=vcpu.allowed))
-    if vcpu.bandwidth is not None and not limited_elsewhere:
-        steps.append(Step(bandwidth=None))
-    return tuple(steps)

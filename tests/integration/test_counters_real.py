@@ -60,7 +60,7 @@ def host(lab):
     online = OnlineTopology(lambda: topology, lambda: frozenset({FAST, SLOW}))
     paths = HostPaths(rescan_s=1.0)
     yield LibvirtSensor(hypervisor, online, paths, Counters(retry_s=0.2))
-    hypervisor._connection.drop()
+    hypervisor.connection.drop()
 
 
 def vcpus_of(host, guest):

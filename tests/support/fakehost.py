@@ -356,13 +356,11 @@ class FakeLibvirt:
 
     def __init__(self):
         self.known = {}
+        self.connection = self
 
     def hostname(self):
         """The host's name, as Nova knows it."""
         return "host1"
-
-    def limit_wait(self, cycle_s):
-        """It never keeps anybody waiting."""
 
     def domains(self):
         """What is told of every domain."""

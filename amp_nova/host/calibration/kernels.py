@@ -70,10 +70,21 @@ def measure(run: Run, pcpus: Sequence[int], root: str = "/") -> Slice:
         if run.smt_busy:
             stack.enter_context(_busy(operate, pcpus[1:]))
         began_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
-        _pin(pcpus[0])
+        try:
+            os.sched_setaffinity(0, {pcpus[0]})
+        except OSError as exc:
+            raise CalibrationInvalid(
+                f"this process may not run on pCPU {pcpus[0]} ({exc.strerror}): start it outside"
+                " of containers and of CPU sets"
+            ) from exc
         operate()  # fills the caches, and raises the clock
         counters = [_counter(stack, pcpus[0], what, root) for what in perf_vcpu.EVENTS]
-        operations = [_timed(operate) for _ in range(OPS_PER_SLICE)]
+        operations = []
+        for _ in range(OPS_PER_SLICE):
+            at_ns, used_ns = time.perf_counter_ns(), time.thread_time_ns()
+            operate()
+            used_ns = time.thread_time_ns() - used_ns
+            operations.append((time.perf_counter_ns() - at_ns, used_ns))
         counts = [counter.read() if counter else None for counter in counters]
         instructions, cycles, misses = (n / OPS_PER_SLICE if n else None for n in counts)
         if run.kernel != MEMORY.name or (misses or 0.0) < MISSES_MIN:
@@ -88,14 +99,6 @@ def measure(run: Run, pcpus: Sequence[int], root: str = "/") -> Slice:
         )
 
 
-def _timed(operate: Operation) -> tuple[int, int]:
-    """Wall and CPU nanoseconds of one operation."""
-    began_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
-    operate()
-    used_ns = time.thread_time_ns() - cpu_ns
-    return time.perf_counter_ns() - began_ns, used_ns
-
-
 def _counter(
     stack: contextlib.ExitStack, pcpu: int, what: perf.Event, root: str
 ) -> perf.ThreadCounter | None:
@@ -103,16 +106,6 @@ def _counter(
     with contextlib.suppress(CountersUnavailable):
         return stack.enter_context(perf.on_pcpu(pcpu, root, what))
     return None
-
-
-def _pin(pcpu: int) -> None:
-    try:
-        os.sched_setaffinity(0, {pcpu})
-    except OSError as exc:
-        raise CalibrationInvalid(
-            f"this process may not run on pCPU {pcpu} ({exc.strerror}): start it outside of"
-            " containers and of CPU sets"
-        ) from exc
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ class Hypervisor:
     ) -> None:
         self.available = False
         """Whether the last call to libvirt was answered."""
-        self._connection = Connection(uri, timeout_s, self._on_change, writable=writable)
+        self.connection = Connection(uri, timeout_s, self._on_change, writable=writable)
         self._fallbacks = tuple(fallbacks)
         self._resync_s = resync_s
         self._wake = wake
@@ -59,16 +59,6 @@ class Hypervisor:
         self._changed: set[str] = set()
         self._due_s = 0.0
         self._listings: dict[str, _Listing] | None = None
-
-    @property
-    def writable(self) -> bool:
-        """Whether limits and affinities are written through libvirt."""
-        return self._connection.writable
-
-    @property
-    def calls(self) -> int:
-        """Calls made to libvirt."""
-        return self._connection.calls
 
     @property
     def out_of_sight(self) -> bool:
@@ -92,21 +82,13 @@ class Hypervisor:
                 self._changed |= set(self._listings or ())
                 self._due_s = 0.0
 
-    def limit_wait(self, cycle_s: float) -> None:
-        """Wait for libvirt at most this long in one cycle, once its domains are known."""
-        self._connection.cycle_wait_s = cycle_s
-
-    def hostname(self) -> str:
-        """The host's name as libvirt reports it."""
-        return self._connection.hostname()
-
     def domains(self) -> dict[str, DomainXml]:
         """Active domains by UUID, as of libvirt's last answer.
 
         QEMU outlives libvirt, so the agent keeps working while libvirt restarts. Raises
         ``HypervisorUnavailable`` if libvirt has never answered.
         """
-        self._connection.begin(patient=self._listings is None)
+        self.connection.begin(patient=self._listings is None)
         try:
             self._refresh()
         except NotYet:  # slow is not unavailable
@@ -144,18 +126,18 @@ class Hypervisor:
         the change failed, or did not finish in time.
         """
         handle, name = self._here(uuid).handle, WRITE + uuid
-        if self._connection.exhausted:
+        if self.connection.exhausted:
             raise NotYet(
                 "this cycle has no time left to wait for libvirt; continuing with the next cycle"
             )
-        self._connection.expect(uuid, params)
+        self.connection.expect(uuid, params)
 
         def function() -> None:
             write(handle)
 
-        if self._connection.late(name):
-            self._connection.call(name, function)
-        self._connection.call(name, function)
+        if self.connection.late(name):
+            self.connection.call(name, function)
+        self.connection.call(name, function)
 
     def _here(self, uuid: str) -> _Listing:
         listing = (self._listings or {}).get(uuid)
@@ -174,7 +156,7 @@ class Hypervisor:
 
     def _refresh(self) -> None:
         now = time.monotonic()
-        answered = self._connection.answered()
+        answered = self.connection.answered()
         with self._lock:
             if now <= self._due_s and not answered:
                 return
@@ -190,30 +172,30 @@ class Hypervisor:
             raise
 
     def _list(self, changed: set[str], events: set[str]) -> None:
-        listed = [d for d in self._connection.domains() if self._wanted(d.name())]
+        listed = [d for d in self.connection.domains() if self._wanted(d.name())]
         earlier, listings = self._listings or {}, {}
         if self._listings is None:
-            self._connection.begin(patient=False)
+            self.connection.begin(patient=False)
         for domain in listed:
             uuid, number = domain.UUIDString(), domain.ID()
             before = earlier.get(uuid)
             if before is not None and before.number == number and uuid not in changed:
                 listings[uuid] = replace(before, handle=domain)
                 continue
-            if uuid in events and self._connection.late(uuid):
+            if uuid in events and self.connection.late(uuid):
                 self.read_again(uuid)  # the answer under way may be older than the event
             if (xml := self._describe(domain, before)) is not None:
                 listings[uuid] = _Listing(number, xml, domain)
         self._listings = listings
-        self._connection.keep({domain.UUIDString() for domain in listed})
+        self.connection.keep({domain.UUIDString() for domain in listed})
         self.available = True
 
     def _describe(self, domain: Any, listing: _Listing | None) -> DomainXml | None:
         """A domain's definition; the last known one (or ``None``) if libvirt does not answer."""
         name, uuid = domain.name(), domain.UUIDString()
-        late = self._connection.late(uuid)
+        late = self.connection.late(uuid)
         try:
-            return parse(self._connection.call(uuid, lambda: domain.XMLDesc(0)), self._fallbacks)
+            return parse(self.connection.call(uuid, lambda: domain.XMLDesc(0)), self._fallbacks)
         except ValueError as exc:
             problem = sentence(f"its definition cannot be read ({exc})")
             LOG.warning("%s: %s", name, problem)
@@ -223,7 +205,7 @@ class Hypervisor:
             if not late:
                 level = logging.INFO if isinstance(exc, NotYet) else logging.WARNING
                 LOG.log(level, "%s: %s", name, exc)
-            if not self._connection.late(uuid):  # it failed
+            if not self.connection.late(uuid):  # it failed
                 self.read_again(uuid)
             return listing.xml if listing else None
 

@@ -141,13 +141,13 @@ def test_steady_cycles_make_no_call(resync_s, more):
     (xml,) = found.domains().values()
     assert (xml.domain.name, xml.domain.vcpus, xml.domain.specs) == ("test", 2, {})
     assert found.available
-    calls = found.calls
+    calls = found.connection.calls
 
     for _ in range(100):
         found.domains()
 
-    assert found.calls == calls + more
-    found._connection.drop()
+    assert found.connection.calls == calls + more
+    found.connection.drop()
 
 
 def test_changed_domain_is_read_again_after_its_event():
@@ -168,7 +168,7 @@ def test_changed_domain_is_read_again_after_its_event():
     assert (before.domain.specs, after.domain.specs) == ({}, {"amp:pref_core": "0.5"})
     domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, None, "instance", NOVA, 1)
     other.close()
-    found._connection.drop()
+    found.connection.drop()
 
 
 def test_fallback_bookings_are_applied(daemon):
@@ -225,7 +225,7 @@ def test_calls_of_a_cycle_share_what_it_may_wait(daemon):
     daemon.domains += [FakeDomain(f"more-{i}", 10 + i) for i in range(20)]
     found = Hypervisor("fake", timeout_s=30, resync_s=60)
     before = found.domains()
-    found.limit_wait(SHORT_S)
+    found.connection.cycle_wait_s = SHORT_S
     released = threading.Event()
     for domain in daemon.domains:
         daemon.change(domain, released if domain in daemon.domains[:10] else domain.answer)
@@ -244,14 +244,14 @@ def test_calls_of_a_cycle_share_what_it_may_wait(daemon):
 def test_a_libvirtd_that_is_slow_is_not_unavailable(daemon):
     """Its answer is taken by a later cycle; no call is made twice."""
     found = connected(timeout_s=30, resync_s=0.0)
-    found.limit_wait(SHORT_S)
+    found.connection.cycle_wait_s = SHORT_S
     daemon.listing = released = threading.Event()
     daemon.domains.append(FakeDomain("three", 3))
-    calls = found.calls
+    calls = found.connection.calls
 
     for _ in range(3):
         assert known(found) == ["one", "two"]
-    assert (found.available, found.calls) == (True, calls + 1)
+    assert (found.available, found.connection.calls) == (True, calls + 1)
     released.set()
 
     until(lambda: known(found) == ["one", "three", "two"], 5, "the answer")
@@ -261,7 +261,7 @@ def test_a_libvirtd_that_is_slow_is_not_unavailable(daemon):
 def test_an_event_during_a_slow_answer_is_not_lost(daemon):
     """The answer may be older than the event, so the definition is read once more."""
     found = connected(timeout_s=30, resync_s=60)
-    found.limit_wait(SHORT_S)
+    found.connection.cycle_wait_s = SHORT_S
     released = threading.Event()
     daemon.change(daemon.domains[0], released)
     found.domains()
@@ -359,7 +359,7 @@ def test_reconnecting_is_not_tried_in_every_cycle(daemon, monkeypatch):
         with pytest.raises(HypervisorUnavailable):
             found.domains()
 
-    assert found.calls == 1
+    assert found.connection.calls == 1
 
 
 def write(found, function=lambda _handle: None, **told):
@@ -398,7 +398,7 @@ def test_an_event_of_an_own_change_is_no_news(daemon, monkeypatch):
 def test_a_late_change_is_waited_for_before_the_next_one(daemon, monkeypatch):
     """libvirt holds the domain's lock, as during a migration: the order of changes stays."""
     found, may, done = writable(daemon, monkeypatch, timeout_s=5), threading.Event(), []
-    found.limit_wait(SHORT_S)
+    found.connection.cycle_wait_s = SHORT_S
 
     def late(_handle):
         may.wait(30)
@@ -436,12 +436,12 @@ def test_changes_go_through_the_present_connection(daemon, monkeypatch):
 def test_what_cannot_be_changed_now_has_a_reason_in_one_sentence(daemon, monkeypatch):
     """A domain that is gone; and a cycle without time left, instead of piling up changes."""
     found = writable(daemon, monkeypatch)
-    found.limit_wait(0.0)
+    found.connection.cycle_wait_s = 0.0
     found.domains()
     with pytest.raises(HypervisorUnavailable, match="continuing with the next cycle"):
         write(found)
 
-    found.limit_wait(30.0)
+    found.connection.cycle_wait_s = 30.0
     del daemon.domains[0]
     found._on_change(resource("one"))
     found.domains()
