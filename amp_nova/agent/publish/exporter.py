@@ -2,11 +2,9 @@
 """Serves the metrics of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
 
 import gzip
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
@@ -92,17 +90,7 @@ class Exporter:
         return self._series.families(self.agent, self._cycle, self.io, self.admits)
 
     def _page(self) -> Page:
-        view = page.View(
-            (self.admits.node if self.admits else "") or platform.node(),
-            version("amp-nova"),
-            self.agent.clock(),
-            self._cycle,
-            self._history,
-            self.agent.last_success_s,
-            self.agent.hypervisor_up,
-            self.admits,
-            tuple(warning.sentence for warning in self.agent.warnings),
-        )
+        view = page.View(self.agent, self.agent.clock(), self._cycle, self._history, self.admits)
         return Page(page.render(view).encode(), "text/html; charset=utf-8")
 
     def _metrics(self) -> Page:

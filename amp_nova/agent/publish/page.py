@@ -5,16 +5,18 @@ It is a plain function of the last cycle and the last ten minutes, and has no sc
 """
 
 import math
+import platform
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
+from importlib.metadata import version
 
 from amp_nova.accounting.delivery import CAUSES, KEPT_RATIO
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.publish import host_info
-from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.host_info import AgentStatus, HostInfo
 from amp_nova.agent.publish.page_style import STYLE
 from amp_nova.agent.publish.snapshot import FLOATS, SPAN_S, History, in_refcores
 from amp_nova.model import cpulist
@@ -37,19 +39,14 @@ WORDS = {
 class View:
     """What the page shows, at ``now_s`` in seconds since the epoch.
 
-    ``cycle`` is ``None`` until one has succeeded; ``admits``: what may be booked on this host;
-    ``warnings``: about the whole host, without a full stop.
+    ``cycle`` is ``None`` until one has succeeded; ``admits``: what may be booked on this host.
     """
 
-    host: str
-    version: str
+    agent: AgentStatus
     now_s: float
     cycle: Cycle | None = None
     history: History = field(default_factory=History)
-    last_success_s: float | None = None
-    hypervisor_up: bool | None = None
     admits: HostInfo | None = None
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,8 @@ def _complaints(record: DomainRecord) -> list[str]:
 def render(view: View) -> str:
     """The page, as HTML."""
     instances = _instances(view.cycle, view.history) if view.cycle else []
-    title = f"amp-nova on {escape(view.host)}"
+    host = (view.admits.node if view.admits else "") or platform.node()
+    title = f"amp-nova on {escape(host)}"
     body = _body(view, view.cycle, instances) if view.cycle else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -130,7 +128,7 @@ def render(view: View) -> str:
         '<meta http-equiv="refresh" content="5">'
         f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
         f"{_banner(view, instances)}{body}"
-        f'<footer class="quiet">amp-nova {escape(view.version)} · {clock(view.now_s)} UTC · '
+        f'<footer class="quiet">amp-nova {version("amp-nova")} · {clock(view.now_s)} UTC · '
         '<a href="/metrics">metrics</a></footer></body></html>\n'
     )
 
@@ -152,12 +150,13 @@ def _banner(view: View, instances: Sequence[InstanceRow]) -> str:
     """The verdict; then which instances are short and why, and what is wrong with the host."""
     short = [i for i in instances if i.complaints]
     booked, more, css, sign = sum(i.is_booked for i in instances), "", "bad", "✗"
-    if view.cycle is None or view.last_success_s is None:
+    agent, succeeded_s = view.agent, view.agent.last_success_s
+    if view.cycle is None or succeeded_s is None:
         verdict = "No control cycle has succeeded yet; the agent's log says why."
-    elif view.hypervisor_up is False:
-        verdict = f"libvirt does not answer. This is the host at {clock(view.last_success_s)}."
-    elif view.now_s - view.last_success_s > STALE_S:
-        verdict = f"The last control cycle succeeded at {clock(view.last_success_s)}."
+    elif agent.hypervisor_up is False:
+        verdict = f"libvirt does not answer. This is the host at {clock(succeeded_s)}."
+    elif view.now_s - succeeded_s > STALE_S:
+        verdict = f"The last control cycle succeeded at {clock(succeeded_s)}."
     elif view.cycle.outcome.observing:
         verdict = "No booking is enforced."
     elif short:
@@ -169,7 +168,8 @@ def _banner(view: View, instances: Sequence[InstanceRow]) -> str:
     else:
         verdict = "All bookings are kept." if booked else "There is no booking on this host."
         css, sign = "good", "✓"
-    more += "".join(f"<li>{escape(w[:1].upper() + w[1:])}.</li>" for w in view.warnings)
+    sentences = [warning.sentence for warning in agent.warnings]
+    more += "".join(f"<li>{escape(s[:1].upper() + s[1:])}.</li>" for s in sentences)
     more = more and f"<ul>{more}</ul>"
     return f'<div class="banner {css}"><b>{sign} {verdict}</b>{more}</div>'
 

@@ -88,10 +88,6 @@ class BookedUse:
     asleep: frozenset[VcpuKey] = frozenset()
     awake: Places = field(default_factory=dict)
 
-    def in_use(self, key: VcpuKey) -> float | None:
-        """The share of its pCPU that is left to a booked vCPU; ``None`` if its use is unknown."""
-        return 0.0 if key in self.asleep else self.cores.get(key)
-
     def back(self, demand: RecentDemand) -> bool:
         """Whether a vCPU that slept at the last decision wants to run again."""
         return any(demand.demand_ratios.get(key, 0.0) >= BACK_LEAST_RATIO for key in self.asleep)

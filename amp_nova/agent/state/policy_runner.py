@@ -254,8 +254,8 @@ def _free_cores(
     for key, entitlement in entitlements.items():
         home = entitlement.home
         if home.pcpu is not None:
-            used = state.use.in_use(key)
-            free[home.pcpu] -= (home.cores or 0.0) if used is None else used
+            used = state.use.cores.get(key, home.cores or 0.0)
+            free[home.pcpu] -= 0.0 if key in state.use.asleep else used
             for sibling in topology.siblings_of(home.pcpu) if home.whole_core else ():
                 free[sibling] = 0.0
     return free

@@ -13,7 +13,8 @@ from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import snapshot
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.host_info import AgentStatus, HostInfo
+from amp_nova.agent.publish.host_warnings import HostWarning
 from amp_nova.agent.publish.page import HEIGHT, WIDTH, View, chart, figure, render
 from amp_nova.agent.publish.page_style import STYLE
 from amp_nova.agent.publish.snapshot import History
@@ -55,6 +56,9 @@ class Document(html.parser.HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.parts))
 
 
+AWAY = AgentStatus(last_success_s=NOW_S, hypervisor_up=False)
+
+
 def view(*guests, seconds=60, admits=True, **host):
     """A host with these guests, after so many seconds."""
     simulated = SimHost(topology(**host), guests)
@@ -64,8 +68,8 @@ def view(*guests, seconds=60, admits=True, **host):
         simulated.advance(float(second))
         cycle = loop.cycle()
         past = snapshot.advance(past, cycle, NOW_S - seconds + 1 + second)
-    info = HostInfo("host") if admits else None
-    return View("compute-7", "1.2.3", NOW_S, cycle, past, NOW_S, True, info)
+    info = HostInfo("compute-7") if admits else None
+    return View(AgentStatus(last_success_s=NOW_S, hypervisor_up=True), NOW_S, cycle, past, info)
 
 
 def document(found):
@@ -77,7 +81,7 @@ def of_cycle(*domains, **said):
     """A view of one cycle with these domains."""
     cycle = reports.cycle(*domains)
     past = snapshot.advance(History(), cycle, NOW_S)
-    return View("compute-7", "1.2.3", NOW_S, cycle, past, NOW_S, True, **said)
+    return View(AgentStatus(last_success_s=NOW_S, hypervisor_up=True, **said), NOW_S, cycle, past)
 
 
 def test_a_good_host_at_a_glance():
@@ -202,7 +206,7 @@ def test_causes_differ_for_colour_blind_people(seen):
     ("said", "expected"),
     [
         ({"cycle": None}, "No control cycle has succeeded yet; the agent's log says why."),
-        ({"hypervisor_up": False}, "libvirt does not answer. This is the host at 08:00:00."),
+        ({"agent": AWAY}, "libvirt does not answer. This is the host at 08:00:00."),
         ({"now_s": NOW_S + 90}, "The last control cycle succeeded at 08:00:00."),
     ],
 )
@@ -215,7 +219,8 @@ def test_trouble_of_the_agent_itself_comes_first(said, expected):
 
 def test_warnings_about_the_host_are_said_beside_the_verdict():
     """Bookings may be kept while schedulers place no more of them."""
-    found = replace(of_cycle(instance(best_effort())), warnings=("schedulers hear <nothing>",))
+    warning = HostWarning("no_reports", "schedulers hear <nothing>")
+    found = of_cycle(instance(best_effort()), warnings=(warning,))
 
     assert "There is no booking on this host. Schedulers hear <nothing>." in document(found).words
 
