@@ -71,12 +71,7 @@ def _settings(scenario: Scenario) -> LoopSettings:
     agent, terms = scenario.agent, scenario.agent.terms
     if scenario.ips_controller != "default":
         terms = replace(terms, tick_s=SP_S)
-    return replace(
-        agent,
-        terms=terms,
-        policy=replace(agent.policy, seed=scenario.seed),
-        accounts=False,  # nobody reads the records of cycles
-    )
+    return replace(agent, terms=terms, policy=replace(agent.policy, seed=scenario.seed))
 
 
 def _begun(scenario: Scenario, settings: LoopSettings, policy: Policy) -> tuple[SimHost, Loop]:

@@ -11,7 +11,6 @@ from amp_nova.accounting.delivery import (
     Account,
     Conditions,
     Ratios,
-    add_cpu_time,
     add_interval,
 )
 from amp_nova.accounting.speed_loss import siblings_busy
@@ -27,7 +26,6 @@ from amp_nova.model.observation import (
     VcpuKey,
     VcpuReading,
     usage,
-    went_on,
 )
 from amp_nova.model.topology import Topology
 
@@ -70,8 +68,6 @@ class Accounts:
     """The entries of all vCPUs, by instance and index, as of the observation at ``time_ns``.
 
     ``readings``: the last reading of each instance; while it is equal, the entries do not change.
-    ``whole``: whether everything is accounted; otherwise, of vCPUs without a booking, only the CPU
-    seconds, on which decisions depend. The rest of their accounts is for records alone.
     ``idle_ns``: as in the observation.
     """
 
@@ -79,7 +75,6 @@ class Accounts:
     entries: Mapping[str, Mapping[int, AccountEntry]] = field(default_factory=dict)
     readings: Mapping[str, DomainReading] = field(default_factory=dict)
     conditions: Mapping[VcpuKey, Conditions] = field(default_factory=dict)
-    whole: bool = True
     idle_ns: Mapping[int, int] = field(default_factory=dict)
 
     def of(self, key: VcpuKey) -> Account:
@@ -181,9 +176,6 @@ def _after(
     account, last, ran = entry.account_at(before.time_ns), entry.reading, entry.conditions
     if last is None or ran is None:
         return account
-    if not before.whole and ran.booking.kind == "best_effort":
-        ran_s = (reading.run_ns - last.run_ns) / 1e9
-        return add_cpu_time(account, ran_s, ran) if went_on(last, reading, wall_ns) else account
     if (used := usage(last, reading, wall_ns)) is None:
         return account
     if ran.bounded:

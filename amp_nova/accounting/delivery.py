@@ -252,11 +252,6 @@ def _cpu_s(account: Account, run_s: float, ran: Conditions) -> tuple[float, ...]
     return tuple(cpu_s)
 
 
-def add_cpu_time(account: Account, run_s: float, ran: Conditions) -> Account:
-    """Add only the CPU time of an interval that lies entirely on one core type."""
-    return Account(_cpu_s(account, run_s, ran))
-
-
 def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float) -> Account:
     """Add an interval that lies entirely on one core type; close the window if it is full."""
     coefficient = ran.coefficient or 0.0

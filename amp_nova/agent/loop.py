@@ -47,8 +47,7 @@ class LoopSettings:
     """How the loop runs.
 
     ``adaptive``: own coefficients convert the bookings whose flavor does not say;
-    ``dry_run``: decide, but change nothing; ``memoize``: skip stages whose inputs are unchanged;
-    ``accounts``: keep whole accounts, for records, and not only what decisions depend on.
+    ``dry_run``: decide, but change nothing; ``memoize``: skip stages whose inputs are unchanged.
     """
 
     terms: Terms = field(default_factory=Terms)
@@ -57,7 +56,6 @@ class LoopSettings:
     policy: PolicySettings = field(default_factory=PolicySettings)
     dry_run: bool = False
     memoize: bool = True
-    accounts: bool = True
 
 
 class State(Struct, frozen=True):
@@ -98,7 +96,6 @@ class Loop:
         self._state = State(
             PolicyState(policy or NonePolicy()),
             profiles=Profiles(settings.profiles),
-            accounts=Accounts(whole=settings.accounts),
         )
 
     @property

@@ -169,23 +169,13 @@ class Usage(Struct, frozen=True):
         return max(0.0, self.wait_s - self.throttled_s)
 
 
-def went_on(before: VcpuReading, after: VcpuReading, wall_ns: int) -> bool:
-    """Whether time passed between two readings and no counter went backwards."""
-    return (
-        wall_ns > 0
-        and after.run_ns >= before.run_ns
-        and after.wait_ns >= before.wait_ns
-        and after.throttled_ns >= before.throttled_ns
-    )
-
-
 def usage(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Usage | None:
     """The difference between two readings; ``None`` if a counter or the clock went backwards."""
-    if not went_on(before, after, wall_ns):
-        return None
     run_ns = after.run_ns - before.run_ns
     wait_ns = after.wait_ns - before.wait_ns
     throttled_ns = after.throttled_ns - before.throttled_ns
+    if wall_ns <= 0 or min(run_ns, wait_ns, throttled_ns) < 0:
+        return None
     clock_hz = instructions = None
     was, now = before.counts, after.counts
     if was is not None and now is not None:

@@ -67,7 +67,7 @@ class RandomHost:
         self.topology = topology(self.chance)
         self.admits = CloudHost("host", self.topology)
         self.host = SimHost(self.topology, seed=seed)
-        settings = LoopSettings(Terms(RESERVE_RATIO), accounts=False)
+        settings = LoopSettings(Terms(RESERVE_RATIO))
         self.loop = Loop(self.host, self.host, settings, load_policy("none"), stopwatch=lambda: 0.0)
         self.short, self.long, self.wholes, self.bookings, self.started = {}, {}, {}, {}, {}
         self.first, self.seconds, self.threes, self.means, self.believed = [], [], [], [], []

@@ -79,13 +79,11 @@ def simulated():
 
 
 @cache  # tests compare with the same writes
-def written(*, memoize=True, copies=False, accounts=True):
+def written(*, memoize=True, copies=False):
     """All writes of 40 seconds, with a guest that stops and one that starts."""
     host = simulated()
     recorded = Recorded(host, copies=copies)
-    settings = LoopSettings(
-        adaptive=True, policy=PolicySettings(2.0), memoize=memoize, accounts=accounts
-    )
+    settings = LoopSettings(adaptive=True, policy=PolicySettings(2.0), memoize=memoize)
     loop = Loop(recorded, recorded, settings, load_policy("amp-fair"), stopwatch=lambda: 0.0)
     for step in range(400):
         host.advance(step * 0.1)
@@ -100,12 +98,9 @@ def written(*, memoize=True, copies=False, accounts=True):
     return recorded.written
 
 
-@pytest.mark.parametrize("other", [{"memoize": False}, {"copies": True}, {"accounts": False}])
+@pytest.mark.parametrize("other", [{"memoize": False}, {"copies": True}])
 def test_without_the_cache_the_same_is_written(other):
-    """Nor does it matter whether a sensor gives the same objects again or equal ones.
-
-    What only records show of vCPUs without a booking decides nothing either.
-    """
+    """Nor does it matter whether a sensor gives the same objects again or equal ones."""
     expected = written()
 
     assert sum(bool(w) for w in expected) > 20
