@@ -50,7 +50,6 @@ class Service:
         self._systemd = Systemd()
         self._failing: set[str] = set()
         """What failed in its last attempt, so that repeated failures are logged only once."""
-        wiring.check(conf)
         wiring.raise_descriptor_limit()
         self.sensor = wiring.make_sensor(conf, self._wake)
         settings = settings_.read(conf, dry_run=dry_run)

@@ -57,12 +57,6 @@ def fallbacks(lines: list[str]) -> list[Fallback]:
     return entries
 
 
-def check(conf: cfg.ConfigOpts) -> None:
-    """Raise ``AmpError`` if a value that is allowed by itself keeps the agent from starting."""
-    policy(conf)
-    fallbacks(conf.agent.booking)
-
-
 def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSensor:
     """The sensor of this machine, as configured; ``wake`` is set at life-cycle events."""
     agent = conf.agent

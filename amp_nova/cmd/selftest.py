@@ -23,7 +23,7 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.cmd.arguments import add_config_file, whole
-from amp_nova.cmd.command import Answer, Report, as_json, progress, short
+from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.cmd.instances import NO_LIBVIRT
 from amp_nova.cmd.topology import as_dict
 from amp_nova.exceptions import ConfigInvalid
@@ -96,7 +96,7 @@ class SelfTest(Report):
 
     _epilog = """examples:
   amp-nova selftest
-  amp-nova selftest --save selftest.json       names no host, address or serial number
+  amp-nova selftest -f json > selftest.json    names no host, address or serial number
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -107,20 +107,12 @@ class SelfTest(Report):
             metavar="S",
             help="time for each measurement; default %(default)s",
         )
-        parser.add_argument("--save", metavar="FILE", help="also write the result as JSON")
         add_config_file(parser)
 
     def answer(self, args: argparse.Namespace) -> Answer:
         """Run all checks; exit status 1 if a promise is not kept."""
         if os.geteuid() != 0:
             raise ConfigInvalid("only root may make cgroups: run it as root")
-        if args.save:
-            try:
-                Path(args.save).touch()  # not after a minute of measuring
-            except OSError as exc:
-                raise ConfigInvalid(
-                    f"--save {args.save}: {exc.strerror}: name a file that can be written"
-                ) from exc
         with tempfile.TemporaryDirectory(prefix="amp-nova-selftest-") as folder:
             conf = _configuration(args.config_file, Path(folder))
             topology = load_topology(conf)
@@ -140,8 +132,6 @@ class SelfTest(Report):
             "checks": [{name: getattr(c, name) for name in Check.__slots__} for c in checks],
             "verdict": verdict,
         }
-        if args.save:
-            Path(args.save).write_text(as_json(document) + "\n")
         rows = [
             (c.check, c.core_type, short(c.promised), short(c.measured), c.verdict) for c in checks
         ]
