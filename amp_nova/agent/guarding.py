@@ -35,12 +35,6 @@ class LeaseStatus:
     guarded: bool = True
 
 
-def blocked(cycle: Cycle) -> str | None:
-    """The message that names the process whose cycle lock blocked this cycle's changes, if any."""
-    failures = (*cycle.outcome.failures.values(), *cycle.outcome.weight_failures.values())
-    return next((f.message for f in failures if f.reason == LOCKED), None)
-
-
 class Guarding:
     """Takes a lease, renews it after completed cycles, and ensures that a guard is running."""
 
@@ -106,7 +100,10 @@ class Guarding:
         lost.
         """
         if cycle is not None and cycle is not self._cycle:
-            self._cycle, problem = cycle, blocked(cycle)
+            self._cycle = cycle
+            failures = (*cycle.outcome.failures.values(), *cycle.outcome.weight_failures.values())
+            # The message names the process whose lock blocked this cycle's changes, if any.
+            problem = next((f.message for f in failures if f.reason == LOCKED), None)
             self._completed = problem is None
             if problem is None:
                 try:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,15 +28,6 @@ def say(text: str) -> None:
     """Print a line on standard error; a closed standard error is not a failure."""
     with contextlib.suppress(OSError):
         print(f"amp-nova-guard: {text}", file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def cycle_lock(state_path: Path) -> Iterator[None]:
-    """Take the lock that every writer of limits takes; after ``LOCK_S`` go on without it."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(ConfigInvalid):
-            stack.enter_context(locks.locked(state_path, locks.CYCLE, wait_s=LOCK_S))
-        yield
 
 
 class Watch:
@@ -62,7 +53,10 @@ class Watch:
             self._ended_ns = None
             self._said.clear()
             return min(left_s, 600.0), True
-        with cycle_lock(self._state_path):
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(ConfigInvalid):  # after that, it goes on without the lock
+                path = self._state_path
+                stack.enter_context(locks.locked(path, locks.CYCLE, wait_s=LOCK_S))
             try:
                 domains = self._domains()
             except OSError as exc:
