@@ -251,7 +251,7 @@ def _configured(
     groups = [
         CpuGroup(line.name, members)
         for line in lines
-        if (members := tuple(c for c in online if c.id in line.cpus))
+        if (members := tuple(_of_line(c, line) for c in online if c.id in line.cpus))
     ]
     declared = operator_types.known_coefficients(lines, reference)
     if all(g.name in declared for g in groups):
@@ -262,6 +262,14 @@ def _configured(
         except TopologyUnknown:
             pass  # keep the operator's order
     return Division(tuple(groups), operator_types.SOURCE)
+
+
+def _of_line(cpu: CpuFacts, line: ConfiguredType) -> CpuFacts:
+    """A CPU, with the hardware threads of its core that the operator declares, if any."""
+    if line.threads is None:
+        return cpu
+    first = line.cpus.index(cpu.id) // line.threads * line.threads
+    return replace(cpu, siblings=line.cpus[first : first + line.threads])
 
 
 def _single_source(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> str:

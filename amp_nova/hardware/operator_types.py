@@ -20,7 +20,8 @@ SOURCE = "configuration ([topology] core_type)"
 class ConfiguredType:
     """One line of ``[topology] core_type``.
 
-    ``threads``: of each core, neighbours in ``cpus``; ``None``: as the machine reports.
+    ``threads``: of each core, neighbours in ``cpus``; ``None``: as the machine reports. A virtual
+    machine may show two threads of a core of the physical machine as separate cores.
     ``smt_busy_factor``: instead of the measured one.
     """
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SMT siblings and busy factors that the operator declares with core types.
-
-A virtual machine may show its pCPUs as separate cores although two of them are threads of one core
-of the physical machine.
-"""
+"""What a busy sibling costs: as calibrated, as the operator declares, or as little as assumed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,25 +9,6 @@ from amp_nova.model.topology import Topology
 
 HALF = 0.5
 """Two threads of a core do at least the work of one, so this is a bound and no estimate."""
-
-
-def declare(topology: Topology, lines: Sequence[ConfiguredType]) -> Topology:
-    """The topology with the threads of each core that the operator declares."""
-    threads = {line.name: line.threads for line in lines if line.threads}
-    online = {p.id for p in topology.pcpus}
-    cores: dict[int, tuple[int, ...]] = {}
-    for line in lines:
-        for first in range(0, len(line.cpus), line.threads) if line.threads else ():
-            core = line.cpus[first : first + threads[line.name]]
-            cores |= dict.fromkeys(core, tuple(p for p in core if p in online))
-    return replace(
-        topology,
-        pcpus=tuple(replace(p, siblings=cores.get(p.id, p.siblings)) for p in topology.pcpus),
-        core_types=tuple(
-            replace(t, threads_per_core=threads.get(t.name, t.threads_per_core))
-            for t in topology.core_types
-        ),
-    )
 
 
 def with_factors(topology: Topology, lines: Sequence[ConfiguredType]) -> Topology:

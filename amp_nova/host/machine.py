@@ -32,7 +32,6 @@ def load_topology(conf: cfg.ConfigOpts) -> Topology:
     options = conf.topology
     lines = [operator_types.parse(line) for line in options.core_type]
     topology = classify(read_facts(options.root), lines, options.reference)
-    topology = siblings.declare(topology, lines)
     if options.calibration_file and os.path.exists(options.calibration_file):
         try:  # it decides what guests receive
             check_trusted(options.calibration_file)

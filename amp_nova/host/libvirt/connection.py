@@ -205,7 +205,7 @@ class Connection:
         """Close the connection, without waiting for libvirt."""
         conn, self._conn = self._conn, None
         if conn is not None:
-            threading.Thread(target=_quietly_close, args=(conn,), daemon=True).start()
+            _start(conn.close)
 
     def _connected(self) -> Any:
         if self._conn is not None:
@@ -244,8 +244,3 @@ def _alive(conn: Any) -> bool:
         return bool(conn.isAlive())
     except libvirt.libvirtError:
         return False
-
-
-def _quietly_close(conn: Any) -> None:
-    with contextlib.suppress(libvirt.libvirtError):
-        conn.close()
