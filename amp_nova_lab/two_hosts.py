@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from amp_nova.agent.cycle import Cycle, VcpuRecord
 from amp_nova.agent.loop import Loop, LoopSettings
-from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import Booking, best_effort, parse
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -94,7 +93,7 @@ class Side:
     def __init__(self, *, enforce: bool) -> None:
         self._enforce = enforce
         self._host = SimHost(TOPOLOGY)
-        self._loop = Loop(self._host, self._host, LoopSettings(Terms(enforce=enforce)))
+        self._loop = Loop(self._host, self._host, LoopSettings(dry_run=not enforce))
         self._booked: dict[VcpuKey, float | None] = {}
         self._windows: dict[VcpuKey, Windows] = {}
         self._ref_s: dict[VcpuKey, float] = {}

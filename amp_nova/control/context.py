@@ -22,16 +22,15 @@ class Terms:
 
     ``one_pcpu``: keep a vCPU on the pCPU it was packed onto rather than on any of its core type;
     ``cycle_s``: the time in which banked time is spent; ``tick_s``: the time between two samples of
-    a vCPU whose instructions are counted; ``enforce``: if false, bookings are only accounted;
-    ``smt``: how bookings share the hardware threads of a core (``effective_speed.SMT_MODES``);
-    ``one_limit``: all vCPUs of an instance have the same limit.
+    a vCPU whose instructions are counted; ``smt``: how bookings share the hardware threads of a
+    core (``effective_speed.SMT_MODES``); ``one_limit``: all vCPUs of an instance have the same
+    limit.
     """
 
     reserve_ratio: float = 0.0
     one_pcpu: bool = False
     cycle_s: float = 1.0
     tick_s: float = 0.05
-    enforce: bool = True
     smt: str = "shared"
     one_limit: bool = False
 

@@ -97,8 +97,6 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
             if instance.excluded is not None:
                 entitlement = _excluded(entitlement, instance, now, context)
             entitlements[entitlement.key] = entitlement
-    if not context.terms.enforce:
-        return {k: structs.replace(e, pcpus=None, share=None) for k, e in entitlements.items()}
     entitlements |= _ineffective(instances, entitlements)
     weights = cpu_weights(instances, entitlements, placing=context.placing)
     return {k: structs.replace(e, cpu_weight=weights.get(k[0])) for k, e in entitlements.items()}

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from amp_nova.agent.loop import LoopSettings
-from amp_nova.control.context import Terms
 from amp_nova_lab.printed_controller import LOOPS
 from amp_nova_lab.report import VmResultWithRequests
 from amp_nova_lab.reproduce.experiment import (
@@ -98,7 +97,7 @@ def _times(inputs: Core, fast: int, vcpus: int, speedup: float, solution: str) -
     made = replace(
         scenario(inputs.machine, guests, SECONDS),
         ips_controller=solution if counted else "default",
-        agent=LoopSettings(Terms(enforce=bool(solution))),
+        agent=LoopSettings(dry_run=not solution),
     )
     booked = 50e6 / REFERENCE_IPS if counted else 1.0
     return booked / statistics.mean(speeds(run(made, "none")).values())
@@ -160,7 +159,7 @@ def _latencies(where: str, inputs: Queue, *, enforce: bool) -> tuple[float, ...]
     made = replace(
         scenario(inputs.machine, [guest("apache", workload, 1, specs, where)], 20.0),
         seed=inputs.seed,
-        agent=LoopSettings(Terms(enforce=enforce)),
+        agent=LoopSettings(dry_run=not enforce),
     )
     vm = run(made, "none").vms["apache"]
     assert isinstance(vm, VmResultWithRequests)

@@ -8,7 +8,6 @@ import pytest
 
 from amp_nova.agent.loop import LoopSettings
 from amp_nova.cmd.command import as_json
-from amp_nova.control.context import Terms
 from amp_nova_lab import report
 from amp_nova_lab.run import run
 from tests.unit.lab.builders import guest, scenario
@@ -75,6 +74,6 @@ def test_without_enforcement_bookings_depend_on_the_core():
     """The same flavor gets twice as much on a fast core."""
     twins = [guest(t, start_on=t, pref_core="0.5") for t in ("fast", "slow")]
 
-    result = run(replace(scenario(*twins), agent=LoopSettings(Terms(enforce=False))))
+    result = run(replace(scenario(*twins), agent=LoopSettings(dry_run=True)))
 
     assert [v.delivered_ratio for v in result.vms.values()] == pytest.approx([4.0, 2.0])
