@@ -56,7 +56,7 @@ def host(lab):
 
     pcpus = (PCpu(FAST, "only"), PCpu(SLOW, "only"))
     topology = Topology((CoreType("only", 1.0),), pcpus, "only", "test")
-    hypervisor = Hypervisor("qemu:///system", wanted=lambda n: n.startswith(lab.prefix))
+    hypervisor = Hypervisor("qemu:///system")
     online = OnlineTopology(lambda: topology, lambda: frozenset({FAST, SLOW}))
     paths = HostPaths(rescan_s=1.0)
     yield LibvirtSensor(hypervisor, online, paths, Counters(retry_s=0.2))

@@ -35,7 +35,7 @@ class _Listing:
 
 
 class Hypervisor:
-    """The domains whose names are ``wanted``; ``wake`` is called when one of them changed."""
+    """The domains of one libvirt; ``wake`` is called when one of them changed."""
 
     def __init__(
         self,
@@ -44,7 +44,6 @@ class Hypervisor:
         timeout_s: float = ANSWER_S,
         resync_s: float = 10.0,
         wake: Callable[[], None] = lambda: None,
-        wanted: Callable[[str], bool] = lambda _name: True,
         *,
         writable: bool = False,
     ) -> None:
@@ -54,7 +53,6 @@ class Hypervisor:
         self._fallbacks = tuple(fallbacks)
         self._resync_s = resync_s
         self._wake = wake
-        self._wanted = wanted
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._due_s = 0.0
@@ -172,7 +170,7 @@ class Hypervisor:
             raise
 
     def _list(self, changed: set[str], events: set[str]) -> None:
-        listed = [d for d in self.connection.domains() if self._wanted(d.name())]
+        listed = self.connection.domains()
         earlier, listings = self._listings or {}, {}
         if self._listings is None:
             self.connection.begin(patient=False)
