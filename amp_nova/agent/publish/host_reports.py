@@ -190,17 +190,15 @@ class Publisher(HelperThread):
             if self._requested and self._due_s:
                 # A scheduler asks all agents at once, so spread the answers.
                 self.pause(random.uniform(0.0, self._answer_spread_s))
-            if self._is_due() and self.persist(self._send, "cannot send host reports"):
+            if self._offered is None:
+                continue
+            requested, self._requested = self._requested, False
+            changed = self._offered[1:] != self._sent
+            due = requested or changed or time.monotonic() >= self._due_s
+            if due and self.persist(self._send, "cannot send host reports"):
                 self.success()
                 self._due_s = time.monotonic() + self._options.interval_s
                 self.pause(GAP_LEAST_S)
-
-    def _is_due(self) -> bool:
-        """Whether there is a reason to report now."""
-        if self._offered is None:
-            return False
-        requested, self._requested = self._requested, False
-        return requested or time.monotonic() >= self._due_s or self._offered[1:] != self._sent
 
     def _send(self) -> None:
         """Report the cycle that was offered last; raises whatever the driver raises."""
