@@ -315,7 +315,7 @@ MUTANTS = (
     Mutant(
         "a limit that others set is undone",
         "host/writer.py",
-        "vcpu.bandwidth is not None and not limited_elsewhere",
+        "vcpu.bandwidth is not None and not reading.domain.limited_elsewhere",
         "vcpu.bandwidth is not None",
         _WRITER,
     ),
