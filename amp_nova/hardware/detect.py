@@ -73,7 +73,7 @@ def classify(
         reference = operator_types.reference(lines, [g.name for g in division.groups], reference)
     else:
         division = _detect(facts, online)
-    pcpus = _pcpus(division.groups, online)
+    pcpus = _pcpus(division.groups)
     threads = {
         g.name: max(len(p.siblings) for p in pcpus if p.core_type == g.name)
         for g in division.groups
@@ -290,9 +290,10 @@ def _ids(cpus: Iterable[CpuFacts]) -> str:
     return cpulist.show(c.id for c in cpus)
 
 
-def _pcpus(groups: Iterable[CpuGroup], online: Iterable[CpuFacts]) -> tuple[PCpu, ...]:
+def _pcpus(groups: Sequence[CpuGroup]) -> tuple[PCpu, ...]:
     """The online CPUs, each with the online threads of its core, which any of them may name."""
     by_core: dict[tuple[int, int], set[int]] = {}
+    online = [cpu for group in groups for cpu in group.cpus]
     for cpu in online:
         if cpu.package is not None and cpu.core_id is not None:
             by_core.setdefault((cpu.package, cpu.core_id), set()).add(cpu.id)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.agent.state.policy_runner import PolicySettings
-from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.cpu_weight import BEST_EFFORT, BOOKED, FLOOR_CORES
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -81,7 +80,7 @@ def seconds(made, host, enforce=True):
     loop = Loop(
         host,
         host,
-        LoopSettings(Terms(enforce=enforce), policy=PolicySettings(seed=made.seed)),
+        LoopSettings(dry_run=not enforce, policy=PolicySettings(seed=made.seed)),
         load_policy(made.policy),
     )
     for second in range(1, int(made.duration_s) + 1):
