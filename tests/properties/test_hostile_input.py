@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("oslo_config", reason="oslo.config is not installed")
 
 from tests.support import fuzz, hostile
-from tests.support.mutations import atom, mutated
+from tests.support.wrong_documents import atom, mutated
 
 COUNT = int(os.environ.get("AMP_NOVA_FUZZ", "60"))
 

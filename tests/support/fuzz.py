@@ -72,7 +72,7 @@ def fuzz(place: str, inputs: int, seed: int) -> None:
 
     with atheris.instrument_imports(include=["amp_nova", "amp_nova_lab"]):
         from tests.support import hostile
-    from tests.support.mutations import mutated
+    from tests.support.wrong_documents import mutated
 
     surface, crashes = hostile.surfaces()[place], Crashes(place)
 

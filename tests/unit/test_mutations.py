@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of mutants fits the product; ``tests/mutations.py`` makes them."""
+"""The list of mutants fits the product; ``python -m tests.mutations`` makes them."""
 
 import pytest
 
-from tests.mutations import MUTANTS, ROOT, made
+from tests.mutations.__main__ import MUTANTS, ROOT, made
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.what)

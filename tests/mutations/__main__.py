@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEST_S, TIMEOUT_S = 60, 600
 """How long a test and all tests of a mutant may take: one that hangs has died."""
 
