@@ -30,13 +30,6 @@ def test_the_fast_core_does_not_idle_while_others_share_a_slow_one(policy, perio
     assert simulate(policy, period_s, busy=2).fast_idle_ratio < 0.02
 
 
-@pytest.mark.parametrize("policy", RANKING)
-@pytest.mark.parametrize("period_s", [0.2, 20.0])
-def test_the_busier_of_two_equal_vcpus_has_the_fast_core(policy, period_s):
-    """Two vCPUs, two pCPUs: the fast core goes to the one that never sleeps."""
-    assert simulate(policy, period_s, busy=1).fast_idle_ratio < 0.02
-
-
 @pytest.mark.parametrize("policy", SHARING)
 def test_a_long_sleep_leaves_the_fast_core_to_others(policy):
     """The core idles for the second it takes to notice, not for the whole sleep."""

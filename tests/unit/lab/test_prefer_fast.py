@@ -10,8 +10,7 @@ from amp_nova.plugins import load_policy
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.run import run
 from amp_nova_lab.scenarios.hosts import Machine
-from amp_nova_lab.scenarios.workload import Phase
-from tests.unit.lab.builders import guest, place, scenario, topology
+from tests.unit.lab.builders import guest, scenario
 
 PREFER_FAST = Machine(kernel="prefer_fast")
 
@@ -51,32 +50,6 @@ def test_fast_pcpus_idle_only_while_nobody_could_use_them():
 
     assert prefers.fast_idle_ratio == pytest.approx(0.0, abs=1e-9)
     assert prefers.vms["busy"].fast_share > 0.99
-
-
-def test_the_middle_of_three_core_types_is_preferred_to_the_slowest():
-    """Three core types, a vCPU for each but the slowest."""
-    gains = (Phase((1.0, 1.5, 2.0)),)
-    types = CoreType("low", 1.0), CoreType("middle", 1.5), CoreType("high", 2.0)
-    pcpus = tuple(PCpu(i, t.name, (i,), llc=0) for i, t in enumerate((*types, types[0])))
-    host = SimHost(
-        Topology(types, pcpus, "low", "test"),
-        [guest(n, phases=gains, start_on="low") for n in "ab"],
-        machine=PREFER_FAST,
-    )
-    host.advance(10.0)
-
-    ran_s = [host.meters(name)[0].run_s for name in "ab"]
-    assert sorted(ran_s) == [(0.0, 0.0, 10.0), (0.0, 10.0, 0.0)]
-
-
-def test_an_affinity_overrides_the_preference():
-    """A policy puts a vCPU on a slow pCPU, where it stays beside an idle fast one."""
-    host = SimHost(topology(), [guest()], machine=PREFER_FAST)
-    host.advance(1.0)
-    place(host, 1)
-    host.advance(3.0)
-
-    assert host.meters("vm")[0].run_s == pytest.approx((2.0, 1.0))
 
 
 def test_a_thread_beside_a_busy_one_is_not_idle():

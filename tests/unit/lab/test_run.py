@@ -40,19 +40,6 @@ def test_a_guest_is_compared_with_itself_alone():
     assert result.unfairness == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("vcpus", "core_type", "alone"),
-    [(1, None, 3.0), (2, None, 3.0), (4, None, 2.0), (10, None, 0.9), (3, "slow", 1.0)],
-)
-def test_alone_on_this_host_vcpus_take_turns_on_the_fast_cores(vcpus, core_type, alone):
-    """Two fast and three slow cores; ten vCPUs share (2 x 3 + 3 x 1) / 10 of a core's speed."""
-    specs = {} if core_type is None else {"core_type": core_type}
-    result = run(scenario(guest("g", vcpus, speed=3.0, **specs), fast=2, slow=3, coefficient=3.0))
-
-    vm = result.vms["g"]
-    assert vm.slowdown * vm.progress_refcores == pytest.approx(alone)
-
-
 def test_a_host_without_guests_has_no_throughput():
     """Nor unfairness, which is 1 with a single guest."""
     empty = run(scenario())

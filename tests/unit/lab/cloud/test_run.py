@@ -6,7 +6,7 @@ import math
 import pytest
 
 from amp_nova.flavor.extra_specs import parse
-from amp_nova_lab.cloud.host import CloudFlavor, CloudHost
+from amp_nova_lab.cloud.host import CloudFlavor
 from amp_nova_lab.cloud.run import SimulatedCloud, run
 from tests.support import hosts
 
@@ -58,21 +58,6 @@ def test_an_instance_goes_where_it_adds_most(seed):
     placed = run(cloud, 3600.0, seed)
 
     assert placed.samples[-1].best_effort_refcores == pytest.approx(2.0)
-
-
-def test_idle_cores_do_no_work():
-    """Schedulers give them a value, which is not counted as work."""
-    host = CloudHost("a", HYBRID, reserve_ratio=0.0)
-    assert host.best_effort_refcores == pytest.approx(0.0)
-
-    host.add("1", flavor())
-    assert host.best_effort_refcores == pytest.approx(2.0)
-
-    host.add("2", flavor({"amp:pref_core": "0.5"}))
-    assert host.best_effort_refcores == pytest.approx(2.0)
-
-    host.remove("1")
-    assert host.best_effort_refcores == pytest.approx(0.0)
 
 
 def test_a_booking_is_packed_where_the_scheduler_said():

@@ -82,41 +82,11 @@ def test_bad_input_is_a_sentence(compare, argv, says):
     assert says in refused(compare(*argv))
 
 
-def test_progress_is_shown_on_a_terminal_only(compare, monkeypatch):
-    """Standard error shows what runs and is cleared at the end."""
-    _, out, err = compare("--policy", "acfs")
-    assert err == ""
-
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    status, again, err = compare("--policy", "acfs")
-
-    assert (status, again) == (0, out)
-    assert "two: acfs (1 of 1)" in err
-    assert err.endswith("\033[K")
-
-
 def test_without_matplotlib_a_plot_says_what_to_install(compare, monkeypatch):
     """The error comes before any run."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
     assert "amp-nova[plot]" in refused(compare("--policy", "none", "--plot", "x.png"))
-
-
-def test_a_plot_is_written(compare, tmp_path):
-    """A picture of throughput against unfairness with units, the front by name, and a legend."""
-    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
-    path = str(tmp_path / "x.svg")
-
-    assert compare("--policy", "amp-fair", "--policy", "none", "--plot", path)[0] == 0
-
-    picture = (tmp_path / "x.svg").read_text()
-    for text in (
-        "unfairness (greatest over least slowdown; 1 is best)",
-        "throughput (mean speed; 1 = slowest core type)",
-        "* Pareto front: none is better in both",
-        "<!-- amp-fair -->",
-    ):
-        assert text in picture
 
 
 @pytest.mark.parametrize("path", ["figure", "no/such/folder/figure.png"])

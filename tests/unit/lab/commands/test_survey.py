@@ -227,14 +227,6 @@ def test_hostile_labels(survey, fake):
     assert r"h\\|\\.\\*\\(" in fake.asked[-1]
 
 
-@pytest.mark.parametrize("vcpus", ["NaN", "0", "1e300"])
-def test_a_number_of_vcpus_that_cannot_be(survey, fake, vcpus):
-    """Such an instance is left out."""
-    fake.vcpus = vcpus
-
-    assert "no instance has a flavor of --booking" in refused(survey())
-
-
 @pytest.mark.parametrize(("jump", "every"), [(9.6, 12), (1.2, 12), (1.6, 2)])
 def test_a_counter_that_moves_seldom(survey, fake, jump, every):
     """An exporter that keeps an old value for many of its scrapes says nothing of 5 minutes."""
@@ -364,28 +356,6 @@ def test_a_password_from_netrc(survey, fake, tmp_path, monkeypatch):
 
     (tmp_path / ".netrc").write_text("nonsense\n")
     assert "~/.netrc is not valid" in refused(survey())
-
-
-def test_many_instances_are_asked_for_in_parts(document, fake, monkeypatch):
-    """No query makes Prometheus compute more means than it allows."""
-    fake.infos = [info(f"vm{n}", host=f"host{n // 20}:9177") for n in range(200)]
-    monkeypatch.setattr(cpu_use, "MEANS_MAX", 2016 * 4 * 30)
-
-    assert len(document()["instances"]) == 200
-    assert sum("rate(" in query for query in fake.asked) == 7
-
-
-def test_the_picture(survey, fake, tmp_path):
-    """It has the flavors, with the booking; a name is text and no formula."""
-    pytest.importorskip("matplotlib")
-    fake.infos, path = [info("a", "m1.$x^$"), info("b", "m1.small")], tmp_path / "survey.svg"
-
-    status, _, err = survey("--booking", BOOKING, "--coefficient", "2", "--plot", path)
-
-    assert (status, err) == (0, "")
-    content = path.read_text()
-    assert "m1.$x^$: " in content
-    assert "booking: 0.5 refcores" in content
 
 
 # A synthetic cloud in a real Prometheus.

@@ -78,14 +78,6 @@ def test_more_cores_and_another_booking_are_changed_together(ask):
     assert progress(then["result"])["waits"] == pytest.approx(1.2, abs=0.02)
 
 
-def test_without_fast_cores_all_are_slow(ask):
-    """The type goes, and with it what the VMs say of it. Three share two cores."""
-    (then,) = answer(ask, "--core-type", "fast=-1", "--book", "web=0")["would_be"]
-
-    assert sum(progress(then["result"]).values()) == pytest.approx(2.0)
-    assert then["result"]["vms"]["web"]["booked_refcores"] is None
-
-
 def test_several_policies_each_have_rows(ask):
     """A table for people, in which each answer has its interval."""
     status, out, _ = ask("--policy", "rr", "--policy", "acfs:unfairness_factor=1.2")
@@ -145,22 +137,6 @@ def test_other_processes_take_their_part(ask):
     low, high = then["interval"]["vms"]["gains"]["progress_refcores"]
     assert low < 0.75 * alone
     assert high > 0.99 * alone
-
-
-def test_an_instance_may_sleep_for_a_time_or_for_a_share_of_it(ask):
-    """It slept half of the time on a slow core, and comes to one that is twice as fast."""
-    vm = {"progress_refcores": 0.5, "vcpus": [{"cpu_s": {"slow": 15.0}, "speedup_error": 0.0}]}
-    document = {
-        **RECORDING,
-        "vms": [{"name": "server", "workload": {"speedup": {"fast": 2.0}, "utilization": 0.5}}],
-        "recorded": {"lasted_s": 30.0, "vms": {"server": vm}},
-    }
-    (then,) = answer(ask, "--policy", "acfs", document=document)["would_be"]
-
-    by_work, by_clock = 0.5 / (0.5 / 2 + 0.5), 0.5 * 2
-    runs = then["distribution"]["vms"]["server"]["progress_refcores"]
-    assert runs[0] == pytest.approx(by_work, abs=0.01)
-    assert runs[-1] == pytest.approx(by_clock, abs=0.01)
 
 
 def test_without_a_recording_the_error_of_the_model_is_not_known(ask):

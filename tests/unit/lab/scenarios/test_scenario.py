@@ -89,11 +89,6 @@ def test_optional_keys_have_defaults(tmp_path):
     assert made.topology.reference == "slow"
 
 
-def test_a_host_without_guests_is_a_scenario(tmp_path):
-    """An empty list of VMs is allowed."""
-    assert load(tmp_path, HOST + "vms: []").guests == ()
-
-
 def test_the_reference_core_may_be_elsewhere(tmp_path):
     """All cores of a host may be faster than the cloud's reference core."""
     text = ONE_VM.replace("reference: slow", "reference: old").replace("1.0", "1.25")
