@@ -5,8 +5,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -130,16 +128,3 @@ def test_it_fits_every_screen_and_can_be_read(tmp_path, text, scheme):
     assert [found[w]["columns"] for w in (390, 1280)] == [1, 5]
     brightness = sum(map(int, re.findall(r"\d+", found[1280]["page"])[:3]))
     assert brightness < 150 if scheme == "dark" else brightness > 600
-
-
-def test_the_documentation_s_pictures_are_taken(tmp_path):
-    """By the tool that makes them all; one is enough here."""
-    pytest.importorskip("PIL", reason="the extra plot is not installed")
-    if shutil.which("chromium") is None:
-        pytest.skip("chromium is not installed")
-    tool = Path(__file__).parents[2] / "tools/screenshots"
-
-    subprocess.run([sys.executable, tool, tmp_path, "page-good"], check=True, timeout=120)
-
-    assert [path.name for path in tmp_path.iterdir()] == ["page-good.png"]
-    assert (tmp_path / "page-good.png").read_bytes().startswith(b"\x89PNG")

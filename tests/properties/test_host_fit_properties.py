@@ -93,8 +93,3 @@ def test_an_admitted_guest_finds_a_place_and_keeps_it(chance, most):
     assert not found["lost"]
     assert not found["moved"]
     assert most > 1 or not found["unplaced"]
-
-
-def test_random_hosts_can_be_tried_by_hand():
-    """As with ``--hosts 100000``."""
-    assert packing_hosts.main(["--hosts", "50"]) == 0

@@ -218,15 +218,3 @@ def test_noise_makes_it_little_worse_than_the_hardware(case):
     wrong, fixed = (abs(c / work.speedup - 1.0) for c in (own, ratio))
 
     assert wrong <= fixed + 0.06
-
-
-@given(cases())
-def test_over_and_under_are_the_two_ends_of_one_ratio(case):
-    """Fast over slow is one over slow over fast."""
-    ratio, _, known = case
-    for estimator in speedup_.ESTIMATORS:
-        there = estimator(platform(ratio), known, FAST, SLOW, 60.0)
-        back = estimator(platform(ratio), known, SLOW, FAST, 60.0)
-        assert (there is None) == (back is None)
-        if there is not None:
-            assert there.value * back.value == pytest.approx(1.0)

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from amp_nova.admission.packing import Demand, pack
 from amp_nova.agent.loop import Loop, LoopSettings
 from amp_nova.hardware.effective_speed import SMT_MODES, for_admission
-from amp_nova.policies.api import HostView
-from amp_nova.policies.placing.places import vcpus_per_pcpu
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.run import run
 from amp_nova_lab.scenarios.hosts import CLOCK_HZ, ClockPhase, Machine
@@ -208,22 +206,3 @@ def test_best_effort_stays_off_a_whole_core_and_may_come_back():
 
     assert kept[3] == {frozenset({0, 2, 3})}  # pCPU 1 is the sibling of the booking's thread
     assert {v.reading.pcpus for v in loop.cycle().domains[0].vcpus} == {frozenset({0, 1, 2, 3})}
-
-
-@pytest.mark.parametrize(
-    ("factor", "vcpus", "taken"),
-    [
-        (0.62, 1, {2: 1}),
-        (0.62, 2, {2: 1, 4: 1}),  # idle fast cores first
-        (0.62, 4, {2: 1, 4: 1, 0: 1, 1: 1}),  # a second thread adds 0.48, a slow core 1.0
-        (0.62, 6, {2: 1, 4: 1, 0: 1, 1: 1, 3: 1, 5: 1}),
-        (0.83, 4, {2: 1, 4: 1, 3: 1, 5: 1}),  # a second thread adds 1.32
-        (0.83, 6, {2: 1, 4: 1, 3: 1, 5: 1, 0: 1, 1: 1}),
-    ],
-)
-def test_policies_fill_idle_cores_first(factor, vcpus, taken):
-    """Two slow cores and two fast ones with two threads each."""
-    host = smt_host(2, factor, slow=2)
-    view = HostView(host, (), {p.id: 1.0 for p in host.pcpus})
-
-    assert vcpus_per_pcpu(view, vcpus) == taken

@@ -11,13 +11,12 @@ import re
 import runpy
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import amp_nova
-from amp_nova_lab.commands.reproduce import PAPERS, VERDICTS, FigureRow, document
+from amp_nova_lab.commands.reproduce import PAPERS, FigureRow, document
 from amp_nova_lab.report import rounded
 
 ROOT = Path(amp_nova.__file__).parent.parent
@@ -88,35 +87,6 @@ def test_it_has_every_figure():
     for paper in PAPERS.values():
         for text in paper.left_out:
             assert f"* {text}" in PAGE.read_text(), STALE
-
-
-def test_it_counts_its_verdicts():
-    """Of each paper and of all."""
-    counts = table("verdicts")
-    kinds = {name: Counter(row[-3] for row in table(name)) for name in PAPERS}
-
-    assert set().union(*kinds.values()) == set(VERDICTS)
-    assert counts[:-1] == [[n, *(str(found[v]) for v in VERDICTS)] for n, found in kinds.items()]
-    total = sum(kinds.values(), Counter())
-    assert counts[-1] == ["**all**", *(f"**{total[v]}**" for v in VERDICTS)]
-
-
-def test_the_rows_that_come_out_are_first():
-    """None of them comes out with a wrong policy or input."""
-    reproduced = table("reproduced")
-
-    assert PAGE.read_text().index("reproduced.csv") < PAGE.read_text().index("verdicts.csv")
-    assert len(reproduced) == int(table("verdicts")[-1][1].strip("*"))
-    assert "reproduced" not in {row[-1] for row in reproduced}
-
-
-def test_every_row_that_is_off_has_a_cause():
-    """In the notes of its paper."""
-    for name in PAPERS:
-        causes = {number for number, text in notes(name).items() if text.startswith("Cause: ")}
-        for row in table(name):
-            off = row[-3] in ("sign only", "not reproduced")
-            assert bool(causes & set(row[-1].split(", "))) or not off, row
 
 
 def test_the_tool_writes_the_page_and_its_files(tmp_path):

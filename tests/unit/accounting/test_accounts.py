@@ -135,22 +135,6 @@ def test_a_clock_that_leaps(accounts, host):
     assert sum(accounts.account(KEY).shortfall_ref_s) == approx(0.0)
 
 
-def test_only_the_one_that_is_unwell_is_skipped(host):
-    """One domain's bad counters do not touch another's account."""
-    host.add("other")
-    accounts = Kept({(name, 0): Conditions(0, 2, 1.0, HALF) for name in ("vm", "other")})
-    accounts.enter(host.observe())
-    host.wait()
-    seen = host.observe()
-    bad = structs.replace(seen.domains[0].vcpus[0], run_ns=-1)
-    accounts.enter(
-        replace(seen, domains=(structs.replace(seen.domains[0], vcpus=(bad,)), seen.domains[1]))
-    )
-
-    assert accounts.account(KEY).ref_s == 0.0
-    assert accounts.account(("other", 0)).ref_s == approx(1.0)
-
-
 @pytest.mark.parametrize(("percent", "cause"), [(40, "throttle"), (50, "contention")])
 def test_what_a_limit_above_takes_is_throttled(percent, cause):
     """If it is less than what the vCPUs below it book: their own groups count nothing of it."""

@@ -9,7 +9,6 @@ from amp_nova.accounting.delivery import (
     RATIO_BUCKETS,
     Account,
     Conditions,
-    Ratios,
     add_interval,
 )
 from amp_nova.flavor.extra_specs import VcpuBooking
@@ -212,42 +211,8 @@ class TestWindows:
         assert account.ref_s == approx(3 * (refcores or 0.0))
         assert account.cpu_s == approx(cpu_s)
 
-    def test_cpu_time_is_kept_by_core_type(self):
-        """A move between types splits it; other core types than before begin anew."""
-        account = added([used(run_s=0.5)])
-        account = add_interval(
-            account, used(run_s=0.25), conditions(position=1, coefficient=2.0), 3.0
-        )
-
-        assert account.cpu_s == approx((0.5, 0.25))
-        assert account.ref_s == approx(1.0)
-        other = add_interval(account, used(run_s=0.25), conditions(position=2, types=3), 3.0)
-        assert other.cpu_s == approx((0.0, 0.0, 0.25))
-
-
-@pytest.mark.parametrize(
-    ("ratio", "index"), [(0.0, 0), (0.5, 0), (0.51, 1), (1.0, 6), (1.005, 7), (1.1, 10), (9.0, 11)]
-)
-def test_ratios_are_counted_by_bucket(ratio, index):
-    """Upper bounds belong to the bucket; above the last one there is one more."""
-    ratios = Ratios().with_one(ratio)
-
-    assert ratios.counts.index(1) == index <= len(RATIO_BUCKETS)
-    assert (sum(ratios.counts), ratios.total) == (1, ratio)
-
 
 class TestUsage:
-    def test_difference_of_two_readings(self):
-        """In seconds; waiting includes being throttled, which is told apart."""
-        before = reading(run_s=5.0, wait_s=2.0, throttled_s=1.0)
-        after = reading(run_s=5.4, wait_s=2.5, throttled_s=1.2)
-
-        found = usage(before, after, 10**9)
-
-        assert (found.wall_s, found.run_s, found.wait_s) == approx((1.0, 0.4, 0.5))
-        assert found.demand_s == approx(0.9)
-        assert found.contention_s == approx(0.3)
-
     def test_demand_is_never_more_than_the_time(self):
         """Counters are not read at one instant."""
         assert used(run_s=0.7, throttled_s=0.5).demand_s == 1.0

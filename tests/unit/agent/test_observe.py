@@ -148,19 +148,6 @@ def test_what_would_be_defended_is_exported_by_cause(setup, clock):
     assert lost == pytest.approx({"": 0.3 * 3 * CYCLE_S}, rel=0.05)
 
 
-def test_an_agent_that_enforces_says_so(setup, clock):
-    """It exports nothing of what it would throttle."""
-    setup.node.start(specs=HALF)
-    running = Service(setup.conf())
-    for _ in range(3):
-        pass_time(setup, clock, ran=0.05)
-        cycle(running)
-    for name in ("would_throttle_seconds_total", "beyond_booking_refcore_seconds_total"):
-        assert metrics(running, f"amp_instance_{name}") == {}
-    assert metrics(running, "amp_host_undefended_vcpus") == {}
-    assert metrics(running, "amp_mode_info") == {"enforce": 1.0}
-
-
 def enforced(setup, **conf):
     """An agent has enforced a booking; returns all that it could write, before and after."""
     setup.node.start(specs=HALF)
@@ -232,19 +219,6 @@ def test_paused_instances_stay_as_they_are(setup, clock):
     assert everything(setup) == before
 
 
-def test_io_threads_that_were_moved_go_home(setup, clock, monkeypatch):
-    """They are released like everything else, and not moved while bookings are only observed."""
-    enforced(setup, io_work="slow")
-    tid = setup.io_thread(monkeypatch)
-    setup.node.kernel.affinity[tid] = {0, 1}
-    (setup.state / "io.moved").touch()
-    pass_time(setup, clock)
-    cycle(Service(setup.conf(io_work="slow", **OBSERVE)))
-
-    assert setup.node.kernel.affinity[tid] == {0, 1, 2, 3}
-    assert not (setup.state / "io.moved").exists()
-
-
 def test_once_says_that_nothing_was_changed(setup, capsys):
     """It prints what it would have changed, and why it did not."""
     setup.node.start(specs=HALF, vcpus=1)
@@ -263,15 +237,3 @@ def test_resume_needs_an_instance_or_all(setup, capsys, words):
     setup.conf()
     assert main(["resume", *words, "--config-file", str(setup.tmp_path / "amp-nova.conf")]) == 2
     assert "resume: give either INSTANCE or --all" in capsys.readouterr().err
-
-
-def test_status_says_that_bookings_are_only_observed(setup, clock, capsys, monkeypatch):
-    """Below the table."""
-    setup.node.start(specs=HALF)
-    running = Service(setup.conf(**OBSERVE))
-    cycle(running)
-    monkeypatch.setattr(
-        "amp_nova.agent.operator.control_socket.query", lambda _path, asked: running._answer(asked)
-    )
-    assert main(["status", "--config-file", str(setup.tmp_path / "amp-nova.conf")]) == 0
-    assert "bookings are only observed: [agent] mode = observe" in capsys.readouterr().out

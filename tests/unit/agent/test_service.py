@@ -37,30 +37,6 @@ def test_service_runs_until_a_signal(setup):
     assert running.publishers.exporter.agent.lateness_s is not None
 
 
-def test_events_do_not_delay_periodic_cycles(setup):
-    """However many there are, periodic cycles come on time, and a burst is few cycles."""
-    running = Service(setup.conf(cycle_s=0.1))
-    cycles = []
-    running._try_cycle = lambda _late_s: cycles.append(time.monotonic())
-
-    def condition():
-        if not cycles:
-            return False
-        since_s = time.monotonic() - cycles[0]
-        if since_s < 0.3:
-            setup.wake.set()
-        return calm() >= 3
-
-    def calm():
-        return sum(t - cycles[0] > 0.35 for t in cycles)
-
-    run_until(running, condition)
-
-    busy = [t for t in cycles if t - cycles[0] < 0.3]
-    assert len(busy) <= 0.3 / service.EVENT_GAP_S + 2
-    assert calm() >= 3
-
-
 def test_unavailable_hypervisor_is_logged_once(setup, caplog, monkeypatch):
     """The agent goes on asking and does not fill the log."""
     running = Service(setup.conf())

@@ -367,12 +367,3 @@ def test_a_damaged_file_cannot_be_merged(host, refused):
     (host / "calibration.json").write_text("garbage")
 
     assert "calibration.json is damaged" in refused("--merge")
-
-
-def test_progress_is_shown_on_a_terminal(run, monkeypatch):
-    """Elsewhere it would clutter logs."""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    _, _, err = run()
-
-    assert "round 1 of 3, " in err
-    assert err.endswith("\r\033[K")

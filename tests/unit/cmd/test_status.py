@@ -198,18 +198,6 @@ def _read_until(terminal, text, times=1):
     return seen
 
 
-def test_watch_of_a_host_without_bookings(serve, watch):
-    """There is a verdict also where nothing runs; its place has the next step."""
-    serve(instance(best_effort()))
-    some = screen(watch("losses", 3))
-    serve()
-    watch("start one")
-    none = screen(watch("losses", 3))
-
-    assert (some[0], len(cells("\n".join(some)))) == ("There is no booking on this host.", 2)
-    assert none[:-1] == ["There is no booking on this host.", NONE_HERE[:80].rstrip()]
-
-
 @pytest.mark.parametrize(("form", "said"), [("table", NONE_HERE), ("json", "[]"), ("yaml", "[]")])
 def test_a_host_without_instances(run, serve, form, said):
     """It is not an error; the table's place has the next step."""
@@ -235,13 +223,3 @@ def test_explain_shows_the_instance_and_the_reasons(run, serve):
     assert cells(out)[:2] == [["Reason"], ["vCPU 0 books 0.5 reference cores."]]
     found = json.loads(run("explain", UUID, "--format", "json")[1])
     assert (found["domain"], len(found["because"])) == ("instance-00000001", len(cells(out)) - 1)
-
-
-def test_a_state_path_that_is_too_long_is_bad_input(run, tmp_path):
-    """The length of a socket's path is limited."""
-    (tmp_path / "amp-nova.conf").write_text(f"[agent]\nstate_path = /{'x' * 200}\n")
-
-    status, _, err = run("status")
-
-    assert status == 2
-    assert "does not answer" in err

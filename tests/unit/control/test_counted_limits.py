@@ -7,7 +7,7 @@ from msgspec import structs
 from amp_nova.control import limit
 from amp_nova.control.context import Home, Share, Terms
 from amp_nova.control.entitlement import Entitlement
-from amp_nova.control.limit import CARRY_S, OVERDRAFT_S, Carried, Limits
+from amp_nova.control.limit import OVERDRAFT_S, Carried, Limits
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.bandwidth import PERIOD_MIN_US, Bandwidth, bandwidth
 from amp_nova.model.observation import VcpuSample
@@ -73,20 +73,6 @@ class Vcpu:
         return done / self.entitlements[KEY].booking.ips
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.8, 1.25, 2.0])
-def test_a_change_of_work_costs_one_sample_and_is_paid_back(factor):
-    """Within half a second."""
-    vcpu = Vcpu(0.4)
-    vcpu.let(1.0)
-    vcpu.rate *= factor
-
-    first, rest = vcpu.let(TERMS.tick_s), vcpu.let(1.0 - TERMS.tick_s)
-
-    assert first == pytest.approx(factor * TERMS.tick_s, rel=0.01)
-    assert first + rest == pytest.approx(1.0, abs=0.03)
-    assert vcpu.let(1.0) == pytest.approx(1.0, abs=0.01)
-
-
 @pytest.mark.parametrize("booked", [0.06, 0.3, 0.9])
 def test_steady_work_is_limited_once_for_all(booked):
     """Each write gives time away."""
@@ -107,17 +93,6 @@ def test_what_others_took_is_made_up_for_a_little_at_most():
     vcpu.most = 1.0
 
     assert vcpu.let(1.0) <= 1.03
-
-
-def test_more_than_a_core_gives_winds_nothing_up():
-    """What the core could not give is not made up for when it can."""
-    vcpu = Vcpu(0.9)
-    vcpu.rate /= 2.0
-    vcpu.let(20.0)
-    vcpu.rate *= 2.0
-
-    assert vcpu.limit is None
-    assert vcpu.let(10.0) <= 10.0 + CARRY_S + TERMS.tick_s
 
 
 @pytest.mark.parametrize("burst_s", [0.5, 3.0, 10.0])

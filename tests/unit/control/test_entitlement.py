@@ -60,15 +60,6 @@ def test_a_booking_is_a_share_of_the_slowest_core_type_that_suffices(specs, pcpu
     assert (entitlement.note, entitlement.reason) == (None, reason)
 
 
-def test_the_period_is_the_same_on_every_type():
-    """So a move between types is one write of the quota."""
-    slow = only(domain(pref_core="0.1", core_type="slow")).limit
-    fast = only(domain(pref_core="0.1", core_type="fast")).limit
-
-    assert slow == Bandwidth(10_000, 100_000)
-    assert fast == Bandwidth(5_000, 100_000)
-
-
 def test_each_thread_of_a_core_has_periods_of_its_own():
     """Its siblings would else be throttled in step with it, where that matters."""
     for factor, differ in ((0.6, True), (1.0, False)):
@@ -226,18 +217,6 @@ def test_what_finds_no_capacity_is_limited_to_its_booking_all_the_same():
     (left,) = (p for p in found if p.note)
     assert left.note == "over-booked: no pCPU that it may use has 0.9 reference cores free"
     assert (left.home.pcpu, left.pcpus, left.limit.cores) == (None, {2}, 0.45)
-
-
-def test_what_finds_no_capacity_goes_where_others_lose_least():
-    """Many slow cores share it better than one fast core."""
-    host = topology({"slow": (8, 1.0), "fast": (1, 2.0)})
-    readings = {"readings": [reading(pcpus=range(9), allowed=range(9))]}
-    domains = [domain(str(i), pref_core="1", **readings) for i in range(9)]
-
-    found = entitled(*domains, domain("x", pref_core="2", **readings), host=host)
-
-    (left,) = (p for p in found.values() if p.note)
-    assert left.core_type == "slow"
 
 
 def test_what_finds_no_capacity_stays_on_a_type_that_is_fast_enough():

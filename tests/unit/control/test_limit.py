@@ -25,7 +25,7 @@ from amp_nova.model.topology import CoreType, Topology
 from tests.support.hosts import limit, topology
 
 KEY = ("vm", 0)
-SLOW, FAST = frozenset({0, 1}), frozenset({2})
+SLOW = frozenset({0, 1})
 TYPES = (CoreType("slow", 1.0, nominal_ips=1e9), CoreType("fast", 2.0, nominal_ips=2e9))
 HOST = Topology(TYPES, topology().pcpus, "slow", "test")
 PERIOD_US = 100_000
@@ -96,35 +96,6 @@ def test_a_bank_changes_the_limit(banked_s, cores):
     assert made.banked_s == max(0.0, banked_s)
 
 
-@pytest.mark.parametrize(
-    ("balance_s", "cores"),
-    [
-        (0.8, 0.275),  # not more than 1.1 of the worst case
-        (-0.4, 0.225),  # within four seconds
-        (-9.0, 0.05),  # never less than a fifth
-    ],
-)
-def test_what_a_pcpus_speed_missed_is_made_up_for(balance_s, cores):
-    """Slowly, so that no second is far off."""
-    carried = carrying(balance_s=balance_s, pcpu=0)
-
-    made, _ = decided(booked(SPEED), limit(0.25), carried)
-
-    assert made.limit.cores == pytest.approx(cores)
-    assert made.banked_s == 0.0
-
-
-@pytest.mark.parametrize("kept", [0.95, 0.5, 1.1])
-def test_a_limit_is_what_the_booking_takes_at_the_speed_of_the_pcpu(kept):
-    """That of the last cycle, however much it changed; the reason says so."""
-    ran = Delivery(1.0, 1.0, 0.25 * kept, 0.25, 0.25 * kept)
-
-    made, _ = decided(booked(SPEED), limit(0.25), carrying(pcpu=0), ran)
-
-    assert made.limit.cores == pytest.approx(0.25 / kept, rel=1e-3)
-    assert made.reason.endswith(f"at {kept:.2f} of its speed lately")
-
-
 def test_a_pcpu_whose_speed_is_not_known_yet_is_as_slow_as_admission_assumes():
     """At first, and after a move; a vCPU that did not run keeps what is known."""
     at_worst = booked(SPEED, needs=0.4)
@@ -151,13 +122,6 @@ def test_what_is_not_wanted_is_banked_and_an_excess_is_withdrawn():
 
     _, limits = decided(booked(BANK), limit(0.25), limits, structs.replace(ran, wall_s=99.0))
     assert limits.carried[KEY].balance_s == 2.0
-
-
-def test_without_a_bank_idle_time_pays_an_excess_back_and_no_more():
-    """A vCPU that runs ahead and then sleeps loses nothing."""
-    _, limits = decided(booked(SPEED), limit(0.25), carrying(balance_s=-0.5, pcpu=0), Delivery(9.0))
-
-    assert limits.carried[KEY].balance_s == 0.0
 
 
 def test_a_vcpu_that_cannot_be_read_keeps_what_it_carries():

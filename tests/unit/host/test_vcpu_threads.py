@@ -10,7 +10,6 @@ from amp_nova.host import vcpu_threads
 from amp_nova.host.counters.sources import Counters
 from amp_nova.kernel import files, threads
 from amp_nova.kernel.cgroups import mounts
-from amp_nova.kernel.threads import started
 from amp_nova.model.bandwidth import Bandwidth
 from tests.support.fakehost import TIDS_FROM, FakeFiles, remove
 
@@ -156,16 +155,6 @@ def test_thread_of_another_process_with_the_same_ids_is_not_verified(host):
     assert caught.value.errno == errno.ESRCH
 
 
-def test_start_time_is_read_behind_any_name(host):
-    """A thread's name may contain spaces and parentheses."""
-    host.start(vcpus=1, began=4711)
-    host.thread(4000, "a) S 1 (b", host.group(NAME, "emulator"))
-
-    for task in (host.root / "proc/4000/task").iterdir():
-        assert started(str(task)) == "4711"
-    assert started(str(host.root / "proc/4000")) == "4711"
-
-
 def test_group_that_moved_is_followed(host):
     """The limit is set where the thread is now, not where it was."""
     host.start(vcpus=1)
@@ -178,23 +167,6 @@ def test_group_that_moved_is_followed(host):
     found.by_index[0].group.set_bandwidth(Bandwidth(5000, 20000))
 
     assert host.limit("moved") == "5000 20000"
-
-
-def test_thread_that_ended_since_the_listing_is_passed_over(host, monkeypatch):
-    """A thread may end after it was listed, which shows in two ways."""
-    host.start(vcpus=1)
-    monkeypatch.setattr(os, "listdir", lambda path, real=os.listdir: [*real(path), "9999"])
-    ended = host.thread(4000, "CPU 1/KVM", host.group(NAME, "vcpu1"))
-    real = files.text
-
-    def text(path, *args):
-        if f"/{ended}/" in str(path):
-            raise ProcessLookupError(3, "No such process")
-        return real(path, *args)
-
-    monkeypatch.setattr(files, "text", text)
-
-    assert list(of(host).by_index) == [0]
 
 
 def test_the_weight_is_that_of_the_whole_domain(tmp_path):

@@ -21,7 +21,6 @@ R = resource(NAME)
 HALF = {"amp:pref_core": "0.5"}
 LIMIT = Bandwidth(5000, 20000)
 LESS = Bandwidth(4000, 20000)
-EVERYWHERE = frozenset(range(4))
 ON_3 = Step(pcpus=frozenset({3}))
 WRITER = "amp_nova.host.writer"
 
@@ -139,19 +138,6 @@ def test_limit_that_replaces_another_one_is_written_as_a_period_begins(running, 
 
     assert waits == [{(R, 1): ("vcpu1", [first, ON_3])}]
     assert steps == [less, on_2]
-
-
-@pytest.mark.parametrize("steps", [(Step(),), (ON_3,)], ids=["no limit", "affinity"])
-def test_other_changes_of_a_limited_vcpu_do_not_wait(running, monkeypatch, steps):
-    """A limit that is removed gives nothing away that the vCPU would not get anyway."""
-    waits = []
-    monkeypatch.setattr(f"{WRITER}.at_period_start", lambda groups, _act: waits.append(groups))
-    apply(running, change())
-
-    assert apply(running, change(0, *steps)) == Outcome()
-
-    assert waits == [{}, {}]
-    assert running.kernel.writes > 0
 
 
 def test_narrower_affinity_than_written_is_a_failure(running):

@@ -148,30 +148,3 @@ def test_the_log_shows_no_password(fake, caplog):
 
     assert caplog.text.count("Prometheus failed") == 3
     assert "secret" not in caplog.text
-
-
-def test_what_is_not_asked_for_any_more_is_forgotten(fake, monkeypatch):
-    """However many servers there are."""
-    monkeypatch.setattr(prometheus, "CACHE_S", 0.1)
-    asked = source(fake)
-    for number in range(20):
-        asked.figures(SERVER, f"project-{number}")
-    time.sleep(0.1)
-    asked.figures(SERVER, PROJECT)
-
-    assert len(asked._cache) == 1
-
-
-def test_what_nobody_waits_for_is_not_asked_any_more(fake, monkeypatch):
-    """A slow Prometheus is not kept busy with a backlog."""
-    monkeypatch.setattr(prometheus, "QUERIES_MAX", 1)
-    monkeypatch.setattr(prometheus, "CACHE_S", 0.1)
-    monkeypatch.setattr(prometheus, "ANSWER_S", 0.01)
-    fake.respond, asked = slow, source(fake)
-    for number in range(20):
-        asked.figures(SERVER, f"project-{number}")
-    time.sleep(0.2)
-    asked.figures(SERVER, PROJECT)  # forgets what is older
-    asked._workers.shutdown()
-
-    assert len({expression.partition("project=")[2][:12] for expression in fake.asked}) < 8

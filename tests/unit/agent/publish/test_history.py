@@ -2,7 +2,6 @@
 """The last ten minutes, as the page remembers them."""
 
 import math
-import sys
 from dataclasses import replace
 
 import pytest
@@ -89,10 +88,3 @@ def test_times_are_five_seconds_apart_and_end_after_ten_minutes():
 
     found = snapshot.advance(found, reports.cycle(), 500.0)
     assert found.times_s == (500.0,)
-
-
-def test_memory_is_bounded():
-    """Ten minutes of an instance take a few kilobytes."""
-    found = after(*([reports.cycle(instance(booked()))] * 200))
-
-    assert sum(sys.getsizeof(values) for values in found.values.values()) < 5000

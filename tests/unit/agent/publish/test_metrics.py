@@ -2,7 +2,6 @@
 """The agent's metrics as Prometheus reads them."""
 
 import re
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -259,31 +258,6 @@ def test_the_sums_of_a_host_never_fall():
         assert cpu_s(scrape) == 30.0
     scrape.exporter.update(reports.cycle(unread))
     assert scrape.samples("amp_instance_cpu_seconds_total") == []
-
-
-def test_scraping_during_updates_is_safe(full):
-    """Cycles run while another thread scrapes."""
-    stop = threading.Event()
-    errors = []
-
-    def read():
-        while not stop.is_set():
-            try:
-                full.families  # noqa: B018  # reading is the test
-            except Exception as exc:  # noqa: BLE001  # whatever it is, it fails the test
-                errors.append(exc)
-                return
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    for i in range(100):
-        found = reports.cycle(instance(booked(), name=f"instance-{i}"))
-        found.stage_s[f"stage {i}"] = 0.1
-        full.exporter.update(found)
-    stop.set()
-    thread.join()
-
-    assert errors == []
 
 
 def test_estimates_are_exported():

@@ -2,21 +2,16 @@
 """The agent's page as HTML; how it is laid out is seen in a browser (tests/integration)."""
 
 import html.parser
-import itertools
-import math
 import re
 from dataclasses import replace
 
 import pytest
 
-from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import snapshot
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.host_info import AgentStatus, HostInfo
-from amp_nova.agent.publish.host_warnings import HostWarning
-from amp_nova.agent.publish.page import HEIGHT, WIDTH, View, chart, figure, render
-from amp_nova.agent.publish.page_style import STYLE
+from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.page import View, render
 from amp_nova.agent.publish.snapshot import History
 from amp_nova_lab.host import SimHost
 from tests.support import reports
@@ -148,60 +143,6 @@ def test_over_booking_is_said_in_words_and_shown_by_cause():
     assert table.index(" b ") < min(table.index(" a "), table.index(" fits "))
 
 
-def test_a_red_row_says_what_is_lost_or_that_nothing_was_measured():
-    """An idle guest that is over-booked has lost nothing yet; its neighbour has an empty cell."""
-    idle = (guest(n, pref_core="2", utilization=0.0) for n in ("a", "b"))
-    text = render(view(*idle, guest("good", pref_core="0.1")))
-
-    rows = re.findall(r"<tr><td><b>(\w+)</b>.*?</td><td>.*?</td><td>.*?</td><td>(.*?)</td>", text)
-    assert rows == [("b", "none measured"), ("a", ""), ("good", "")]
-
-
-def test_the_dashed_line_of_the_booking_is_drawn_over_the_solid_one():
-    """Or one would not see it where all is delivered; each area is drawn before the lower ones.
-
-    What is not known is a gap, and not a line at nothing.
-    """
-    rows = [[0.5, 0.4, 5.0, *[0.01] * len(CAUSES)]] * 2
-    svg, top = chart("it", [0.0, 1.0], rows), 1.05 * 0.5
-
-    assert re.findall('path class="([a-z_]+)"', svg) == [
-        *reversed(CAUSES),
-        "none",
-        "delivered",
-        "booked",
-    ]
-    level = f"{HEIGHT * (1 - 0.4 / top):.0f}"
-    assert f'd="M0 {level}H{WIDTH}V{HEIGHT}H0Z"' in svg
-    assert f'd="M0 {level}H{WIDTH}"' in svg
-
-    rows = [[0.5, got, 5.0, *[0.0] * len(CAUSES)] for got in (0.4, float("nan"), 0.3)]
-    svg = chart("it", [0.0, 0.5, 1.0], rows)
-    assert re.search('class="delivered" d="M0 [0-9]+M600 [0-9]+"', svg)
-
-
-@pytest.mark.parametrize(
-    "seen",
-    [
-        ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
-        ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
-        ((1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)),
-    ],
-    ids=["protanopia", "deuteranopia", "tritanopia"],
-)
-def test_causes_differ_for_colour_blind_people(seen):
-    """Colours as they see them (Machado, Oliveira and Fernandes 2009, full severity)."""
-    colours = {}
-    for cause in CAUSES:
-        value = re.search(rf"\.{cause} {{ --cause: #([0-9a-f]{{6}})", STYLE)[1]
-        linear = [(int(value[i : i + 2], 16) / 255) ** 2.2 for i in (0, 2, 4)]
-        shown = (sum(a * b for a, b in zip(row, linear, strict=True)) for row in seen)
-        colours[cause] = [max(0.0, min(1.0, c)) ** (1 / 2.2) for c in shown]
-
-    for one, other in itertools.combinations(CAUSES, 2):
-        assert math.dist(colours[one], colours[other]) > 0.2, (one, other)
-
-
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
@@ -223,13 +164,6 @@ def test_warnings_about_the_host_are_said_beside_the_verdict():
     found = of_cycle(instance(best_effort()), warnings=(warning,))
 
     assert "There is no booking on this host. Schedulers hear <nothing>." in document(found).words
-
-
-def test_best_effort_that_is_not_measured_has_no_figure():
-    """Unknown is not nothing."""
-    words = document(of_cycle(instance(best_effort()))).words
-
-    assert "my instance-00000001 m1.half best effort" in words
 
 
 def test_names_cannot_inject_markup():
@@ -262,15 +196,6 @@ def test_a_hundred_instances_are_one_table():
     assert "<li>and 95 more</li>" in text
     assert text.count("<tr><td>") == text.count("<tr><td><b>") == 100
     assert len(text) < 100_000
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0.5, "0.5"), (0.12345, "0.123"), (4127.3, "4127"), (25000, "25 k"), (1.2e9, "1.2 G")],
-)
-def test_figures_are_short(number, text):
-    """Three significant digits, and a prefix for large ones."""
-    assert figure(number) == text
 
 
 def test_the_exporter_shows_the_last_cycle():

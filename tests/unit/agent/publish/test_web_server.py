@@ -3,9 +3,7 @@
 
 import contextlib
 import gzip
-import os
 import re
-import resource
 import socket
 import ssl
 import subprocess
@@ -213,33 +211,6 @@ def taken_kib(pid):
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1])
 
 
-def test_two_thousand_idle_connections_do_no_harm():
-    """A scrape is answered while they are held, and no descriptor stays behind.
-
-    They are more than wait to be accepted; ``test_faults_kernel.py`` opens 8,000.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2000
-    if hard < wanted + 500:
-        pytest.skip(f"this process may open {hard} files only")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted + 500), hard))
-    idle = []
-    try:
-        with serving({"/hello": hello}) as url:
-            before = len(os.listdir("/proc/self/fd"))
-            for _ in range(wanted):
-                idle.append(socket.create_connection(("127.0.0.1", port_of(url)), timeout=30))
-            answers = [get(f"{url}/hello")[0] for _ in range(20)]
-            taken = len(os.listdir("/proc/self/fd")) - before - wanted
-    finally:
-        for conn in idle:
-            conn.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-    assert answers == [200] * 20
-    assert taken <= http_server.CONNECTIONS_MAX + 4
-
-
 def test_a_client_that_does_not_read_holds_nobody_up():
     """Sixteen that asked for a large page and wait; the next one is answered."""
     large = Page(b"x" * 50_000_000)
@@ -276,18 +247,6 @@ def test_compression_is_negotiated():
     assert zipped[1]["Content-Encoding"] == "gzip"
     assert plain[1]["Content-Encoding"] is None
     assert unwanted[1]["Content-Encoding"] is None
-
-
-def test_clients_without_gzip_cost_one_decompression(monkeypatch):
-    """However often they ask: otherwise each would delay the cycles that run beside it."""
-    made, decompress = [], gzip.decompress
-    monkeypatch.setattr(gzip, "decompress", lambda body: made.append(body) or decompress(body))
-    exporter = Exporter(detail="vcpu", reuse_s=60.0)
-    exporter.update(reports.cycle(instance(booked())))
-    with serving(exporter.routes) as url:
-        plain = {get(f"{url}/metrics")[2] for _ in range(5)}
-
-    assert len(plain) == len(made) == 1
 
 
 @pytest.fixture(scope="module")

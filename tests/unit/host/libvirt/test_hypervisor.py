@@ -328,28 +328,6 @@ def test_restart_of_libvirtd_is_survived(daemon, closed):
     assert len(daemon.connections) == 2
 
 
-def test_late_close_of_an_old_connection_is_ignored(daemon):
-    """Only the connection in use matters."""
-    found = connected(resync_s=0.0)
-    first = daemon.connections[0]
-    first.on_close(first, 1, None)
-    found.domains()
-
-    first.on_close(first, 1, None)
-    found.domains()
-
-    assert len(daemon.connections) == 2
-
-
-def test_unexpected_error_is_not_mistaken_for_a_hang(daemon):
-    """A bug is raised at once, as it is."""
-    daemon.error = TypeError("a fault")
-    found = Hypervisor("fake", timeout_s=30)
-
-    with pytest.raises(TypeError, match="a fault"):
-        found.domains()
-
-
 def test_reconnecting_is_not_tried_in_every_cycle(daemon, monkeypatch):
     """While libvirt is down, the agent reconnects every few seconds only."""
     monkeypatch.setattr(connection, "RECONNECT_S", 60.0)
