@@ -41,21 +41,6 @@ def test_limits_and_pins_are_libvirts_own(guests, agent):
     assert "slow" in row
 
 
-def test_bookings_that_differ_between_vcpus_are_refused(guests, agent):
-    """libvirt has one quota for both: nothing is changed, and status says why."""
-    guest = guests.guest("differ", {**HALF, "amp:pref_core.1": "0.8"}, vcpus=2)
-    same = guests.guest("same", HALF, vcpus=2, cpuset=str(FAST))
-
-    agent.start()
-
-    assert [quota(guest, 0), quota(guest, 1)] == [None, None]
-    assert [quota(same, 0), quota(same, 1)] == [pytest.approx(0.25, rel=0.002)] * 2
-    for command in (("status",), ("explain", guest.spec.name)):
-        said = agent.cli(*command).stdout
-        assert "the bookings of its vCPUs differ" in said
-        assert "[agent] writer = cgroup" in said
-
-
 def test_an_agent_that_lost_its_state_goes_by_the_mark(guests, lab, agent, tmp_path):
     """What its predecessor set is not taken for the definition's own, and is released."""
     guest = guests.guest("marked", HALF, cpuset=f"{FAST},{SLOW}")

@@ -12,7 +12,7 @@ from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.cpu_weight import BEST_EFFORT, BOOKED, FLOOR_CORES
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
-from amp_nova_lab.cores import share, throttled
+from amp_nova_lab.cores import share
 from amp_nova_lab.host import SimHost
 from amp_nova_lab.scenarios.scenario import Guest, Scenario
 from amp_nova_lab.scenarios.workload import Phase, Workload
@@ -87,32 +87,6 @@ def seconds(made, host, enforce=True):
         loop.cycle()
         host.advance(float(second))
         yield {g.name: host.meters(g.name) for g in made.guests}
-
-
-COMPETING = st.lists(
-    st.tuples(st.floats(0.001, 1.0), st.sampled_from([1, 5, 25, 100, 500, 2500])), max_size=8
-)
-
-
-@given(COMPETING, st.floats(0.0, 1.0))
-def test_a_pcpu_is_fully_used_up_to_the_limits(competing, capacity):
-    """No share is above its limit; their sum is the capacity if the limits allow it."""
-    limits, weights = [limit for limit, _ in competing], [weight for _, weight in competing]
-    shares = share(limits, weights, capacity)
-
-    assert all(0.0 <= s <= limit + 1e-12 for s, limit in zip(shares, limits, strict=True))
-    assert math.isclose(sum(shares), min(capacity, sum(limits)), abs_tol=1e-9)
-    waits = zip(throttled(limits, weights, shares), shares, strict=True)
-    assert all(0.0 <= t <= 1.0 - s + 1e-9 for t, s in waits)
-
-
-@given(COMPETING)
-def test_nobody_gets_less_than_its_weight_is_worth(competing):
-    """Whatever the others want: its limit, or its part of the pCPU by weights."""
-    limits, weights = [limit for limit, _ in competing], [weight for _, weight in competing]
-
-    for (limit, weight), cores in zip(competing, share(limits, weights), strict=True):
-        assert cores >= min(limit, weight / sum(weights)) - 1e-9
 
 
 @given(st.floats(0.01, 0.95), st.integers(1, 5))

@@ -106,28 +106,6 @@ def test_numbering_does_not_matter(facts, data):
         assert after.pcpus_of(t.name) == {new[i] for i in before.pcpus_of(t.name)}
 
 
-@given(known_machines, st.data())
-def test_favoured_cores_add_no_type(facts, data):
-    """Cores that are up to 10 % faster than others in every source are of the same type."""
-    favoured = data.draw(st.sets(st.sampled_from([c.id for c in facts.cpus])))
-    ratio = data.draw(st.floats(1.0, 1.1))
-
-    def favour(cpu):
-        if cpu.id not in favoured:
-            return cpu
-        raised = {
-            name: round(value * ratio)
-            for name in ("highest_perf", "max_freq_khz")
-            if (value := getattr(cpu.speeds, name)) is not None
-        }
-        return machines.changed(cpu, **raised)
-
-    before, after = classify(facts), classify(replace(facts, cpus=tuple(map(favour, facts.cpus))))
-
-    for t in before.core_types:
-        assert after.pcpus_of(t.name) == before.pcpus_of(t.name)
-
-
 @given(st.frozensets(st.integers(0, 300)))
 def test_shown_lists_read_back(cpus):
     """A list that amp-nova writes can be read again."""

@@ -37,9 +37,9 @@ from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
 from tests.support import hosts
 from tests.support.host_reports import NOW_S, host_report, instance
-from tests.support.wrong_documents import atom, mutated, places, put
 from tests.support.nova_requests import flavor, request_spec
 from tests.support.scheduler import alone
+from tests.support.wrong_documents import atom, mutated, places, put
 
 objects.register_all()
 LIAR = "liar"

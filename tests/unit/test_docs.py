@@ -31,28 +31,6 @@ def test_a_cited_test_exists(file, name):
     assert any(f"def {name}(" in path.read_text() for path in files)
 
 
-TESTED = re.compile(
-    r"(\$ )?amp-nova(-agent|-status)? |openstack (?!rating|optimize)"
-    r"|\. \.minicloud/|(VM_ACCEL=kvm|SUITE=trixie) tools/"
-)
-"""Tests below run or parse these, ``tests/e2e/test_documented.py`` runs those of ``openstack``, and
-what is below ``tools`` is run with the tests that it is for."""
-
-
-def unmarked(block):
-    """The commands of a block that no test runs and no caption says where they were run."""
-    if block.caption:
-        return []
-    own = (c for c in block.commands if not TESTED.match(c))
-    return [c for c in own if not (c.startswith("tools/") and (ROOT / c.split()[0]).is_file())]
-
-
-@pytest.mark.parametrize("block", [*documented.blocks()], ids=lambda b: f"{b.page.stem}:{b.line}")
-def test_every_command_is_run_by_a_test_or_marked_with_where_it_was_run(block):
-    """A block of other commands has a caption, such as ``on Debian 12``."""
-    assert unmarked(block) == []
-
-
 def examples(start):
     """The documented commands that begin so."""
     found = (command for block in documented.blocks() for command in block.commands)
@@ -105,14 +83,6 @@ def test_every_command_of_the_openstack_client_is_accepted(command):
     parser = entries[name].load()(SimpleNamespace(), None).get_parser(" ".join(words[:3]))
 
     parser.parse_args(words[3:])
-
-
-def test_the_recording_is_what_the_demo_draws(tmp_path):
-    """``tools/recording`` makes it again."""
-    subprocess.run([sys.executable, ROOT / "tools/recording", tmp_path / "now.svg"], check=True)
-
-    kept = (ROOT / "doc/source/images/recording.svg").read_text()
-    assert (tmp_path / "now.svg").read_text() == kept
 
 
 @pytest.mark.parametrize("source", ["doc/source", "releasenotes/source"])

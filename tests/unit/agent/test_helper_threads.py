@@ -4,46 +4,13 @@
 import threading
 import time
 
-import pytest
-
 from amp_nova.agent import threads
 from amp_nova.agent.threads import HelperThread
 from tests.support.programs import until
 
 
-@pytest.fixture
-def eager(monkeypatch):
-    """No waiting between attempts."""
-    monkeypatch.setattr(threads, "BACK_OFF_S", 0.0)
-
-
 def idle():
     """The work of a thread that does nothing."""
-
-
-def test_a_thread_that_ends_is_restarted_and_counted(eager, caplog):
-    """Whether it returned or failed; the reason is in the log."""
-    runs = []
-
-    def work():
-        runs.append(1)
-        if len(runs) == 1:
-            raise RuntimeError("a fault")
-        if len(runs) > 2:
-            thread.success()
-            thread.pause(30)
-
-    thread = HelperThread("reports", work)
-    thread.start()
-    until(lambda: thread.last_success_s)
-
-    assert (thread.name, thread.restarts) == ("reports", 2)
-    assert "a fault" in caplog.text
-    assert "the thread 'reports' ended; restarting it (1 so far)" in caplog.text
-    assert not thread.hangs
-    thread.stop()
-    until(lambda: not thread._thread.is_alive())
-    assert (len(runs), thread.restarts) == (3, 2)
 
 
 def test_a_thread_that_fails_at_once_is_restarted_less_and_less_often(monkeypatch):
@@ -92,21 +59,6 @@ def test_a_waiting_thread_reports(monkeypatch):
 
     thread.stop()
     until(lambda: not thread._thread.is_alive())
-
-
-def test_an_attempt_is_repeated_until_it_succeeds(eager, caplog):
-    """The first failure is logged as one line, the others are not."""
-    caplog.set_level("INFO")
-    faults = [OSError("the broker\nis down"), KeyError("x"), None]
-
-    def attempt():
-        if fault := faults.pop(0):
-            raise fault
-
-    assert HelperThread("reports", idle).persist(attempt, "cannot send")
-    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
-    assert errors == ["cannot send: the broker is down; retrying until it succeeds"]
-    assert "succeeded after 3 attempts" in caplog.text
 
 
 def test_attempts_end_with_the_thread():

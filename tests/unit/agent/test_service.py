@@ -13,43 +13,12 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import service
-from amp_nova.agent.operator import control_socket
 from amp_nova.agent.service import Service, Systemd
-from amp_nova.exceptions import AmpError, HypervisorUnavailable
+from amp_nova.exceptions import AmpError
 from amp_nova.guard import lease, locks
 from amp_nova.guard.pauses import Pauses
 from tests.support.fakehost import resource
 from tests.unit.agent.setups import HALF, NAME, run_until
-
-
-def test_service_runs_until_a_signal(setup):
-    """It answers, serves metrics and cycles; SIGTERM ends it, the limits stay in force."""
-    setup.node.start(specs=HALF)
-    running = Service(setup.conf())
-
-    run_until(
-        running,
-        lambda: "status" in (control_socket.query(setup.state, {"command": "status"}) or {}),
-    )
-
-    assert setup.node.host.limit().split()[0] != "max"
-    assert not control_socket.path(setup.state).exists()
-    assert running.publishers.exporter.agent.lateness_s is not None
-
-
-def test_unavailable_hypervisor_is_logged_once(setup, caplog, monkeypatch):
-    """The agent goes on asking and does not fill the log."""
-    running = Service(setup.conf())
-    error = HypervisorUnavailable("libvirt is away")
-    with monkeypatch.context() as patch:
-        patch.setattr(setup.node.libvirt, "domains", lambda: (_ for _ in ()).throw(error))
-        for _ in range(3):
-            assert running._try_cycle(None)
-    assert caplog.text.count("libvirt is away") == 1
-
-    running._try_cycle(None)
-
-    assert running.publishers.exporter.agent.hypervisor_up is True
 
 
 @pytest.mark.parametrize(("started_by_systemd", "goes_on"), [("", True), ("/notify", False)])

@@ -20,7 +20,7 @@ from amp_nova.guard.pauses import Pauses
 from amp_nova.guard.restore import original, restore
 from amp_nova.host.records import Records
 from amp_nova.host.writer import WriteConditions, Writer
-from amp_nova.kernel import cgroups, threads
+from amp_nova.kernel import cgroups
 from amp_nova.model.bandwidth import Bandwidth
 from tests.support.fakehost import Node, put, resource
 
@@ -95,18 +95,6 @@ def limit_ms(host, index=0):
     return None if quota in ("max", "-1") else int(quota) / int(period)
 
 
-def test_nothing_is_written_while_the_lease_is_renewed(host):
-    """It sleeps until the lease would expire."""
-    writes = host.node.kernel.writes
-
-    wait_s, go_on = host.watch.poll()
-
-    assert go_on
-    assert 9.0 < wait_s <= 10.0
-    assert host.node.kernel.writes == writes
-    assert host.weights() == SET
-
-
 def test_when_it_expires_limits_and_weights_stay(host):
     """They are right without an agent: nothing to write, however long, and one expiry."""
     writes = host.node.kernel.writes
@@ -146,61 +134,6 @@ def test_an_agent_that_takes_a_lease_meanwhile_finds_it_as_it_was(host, monkeypa
 
     assert host.weights() == {**DEFAULT, **({NAME: 1000} if after == "the weight" else {})}
     assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.5))
-
-
-@pytest.mark.parametrize("when", ["before the write", "after the write"])
-def test_an_instance_that_is_released_meanwhile_gets_what_was_found(host, monkeypatch, when):
-    """A command that keeps the lock for long does not keep the guard from its work."""
-    domain, write = record.load(host.state / record.FOLDER, resource(NAME)), cgroups._write
-
-    def release():
-        Pauses(host.state).pause(resource(NAME), WHY)
-        restore(domain, original)
-
-    def state(thread, real=threads.Thread.pcpus):
-        now = real(thread)
-        if when == "before the write":
-            monkeypatch.setattr(threads.Thread, "pcpus", real)
-            release()
-        return now
-
-    def late(path, value, kept=None):
-        if when == "after the write" and "cfs_period" not in path:
-            monkeypatch.setattr(cgroups, "_write", write)
-            release()
-        write(path, value, kept)
-
-    host.move(FAST)
-    monkeypatch.setattr(threads.Thread, "pcpus", state)
-    monkeypatch.setattr(cgroups, "_write", late)
-
-    host.guard()
-
-    assert limit_ms(host) is None
-    assert host.place() == SLOW | FAST
-
-
-def test_a_vcpu_that_is_moved_meanwhile_gets_the_limit_of_where_it_is(host, monkeypatch):
-    """Each poll tries a few times; then the other domains have their turn."""
-    write, places = host.node.kernel.write, [SLOW, FAST] * 5
-
-    def moves(path, value, kept=None):
-        write(path, value, kept)
-        if path.endswith(("cpu.max", "cpu.cfs_quota_us")) and places:
-            host.move(places.pop(0))
-
-    host.move(FAST)
-    host.reload()
-    monkeypatch.setattr(cgroups, "_write", moves)
-
-    host.guard()
-    assert places
-    assert host.weights()[OTHER] == 10
-
-    for _ in range(3):
-        host.watch.poll()
-    assert places == []
-    assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.25))
 
 
 def test_a_damaged_record_does_not_affect_the_other_domains(host, capsys):

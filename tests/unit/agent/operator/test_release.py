@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Releasing instances: their flavors' state is restored, and the agent does not change it again."""
 
-import os
 import sys
 
 import pytest
@@ -11,7 +10,6 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 from amp_nova.agent import wiring
 from amp_nova.agent.operator.release import WHY, release
 from amp_nova.agent.service import Service
-from amp_nova.exceptions import AmpError
 from amp_nova.guard import locks
 from tests.support.fakehost import resource
 from tests.unit.agent.setups import HALF, NAME
@@ -84,31 +82,6 @@ def test_dry_run_lists_the_same_and_changes_nothing(setup, monkeypatch):
     assert f"{NAME}: weight 100" in dry.changes
 
 
-def test_release_needs_no_libvirt(setup, monkeypatch):
-    """What was recorded is enough, by any of the instance's names; an unknown one is refused."""
-    setup.node.start(specs=HALF)
-    setup.node.start("other", pid=4100)
-    weight = setup.node.host.weight("other")
-    Service(setup.conf(policy="acfs")).once()
-    assert weight.read_text() == "10\n"
-    monkeypatch.setitem(sys.modules, "amp_nova.agent.wiring", None)
-    monkeypatch.delattr("amp_nova.agent.wiring", raising=False)
-
-    before = in_force(setup)
-    with pytest.raises(AmpError, match=r"no instance 'x'.*libvirt's Python binding is missing"):
-        release(setup.conf(), [NAME, "x"])
-    assert in_force(setup) == before
-    dry = release(setup.conf(), None, dry_run=True)
-    done = release(setup.conf(), [NAME, "other"])
-
-    assert done == dry
-    assert "other: weight 100" in done.changes
-    assert weight.read_text() == "100\n"
-    assert setup.node.host.limit().split()[0] == "max"
-    assert set(setup.node.kernel.affinity[setup.node.host.tid(0)]) == {0, 1, 2, 3}
-    assert not list((setup.state / "records").iterdir())
-
-
 def test_a_damaged_record_does_not_keep_others_from_being_released(setup, monkeypatch):
     """It is a leftover, and stays as it is; without libvirt nothing else tells of its instance."""
     setup.node.start(specs=HALF)
@@ -142,24 +115,6 @@ def test_an_instance_that_cannot_be_restored_does_not_keep_others(setup):
     assert setup.node.host.limit("other").split()[0] == "max"
     assert [left.partition(":")[0] for left in done.left] == [f"{NAME} vCPU 0 cannot be read"]
     assert [p.stem for p in (setup.state / "records").iterdir()] == [resource(NAME)]
-
-
-def test_release_works_without_space_for_the_pause(setup, monkeypatch):
-    """The record makes way for it; where that does not suffice, it is a leftover."""
-    setup.node.start(specs=HALF)
-    Service(setup.conf()).once()
-    folder, replace = setup.state / "records", os.replace
-
-    def full(fresh, path):
-        if list(folder.iterdir()):
-            raise OSError(28, "No space left on device")
-        replace(fresh, path)
-
-    monkeypatch.setattr(os, "replace", full)
-    done = release(setup.conf(), [NAME])
-
-    assert (done.left, setup.paused()) == ((), {resource(NAME): WHY})
-    assert setup.node.host.limit().split()[0] == "max"
 
 
 def test_a_limit_without_record_and_booking_is_released_as_the_definition_says(setup):

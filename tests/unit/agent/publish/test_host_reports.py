@@ -141,18 +141,6 @@ def test_that_no_scheduler_answers_is_known_until_one_does(probe, bus):
     until(lambda: not probe.failure, 10, "an answer")
 
 
-def test_an_unhealthy_agent_reports_its_last_state(publisher, bus):
-    """Schedulers then know that it is not up to date."""
-    publisher.offer(cycle(booked()), INFO)
-    healthy = bus.next()
-    publisher.offer(cycle(booked()), INFO, healthy=False)
-    unhealthy = bus.next()
-
-    assert healthy.healthy
-    assert not unhealthy.healthy
-    assert unhealthy.instances == healthy.instances
-
-
 WHOLE_SLOW = {"amp:pref_core": "1", "amp:core_type": "slow"}
 """The fake node has two slow cores; two vCPUs of this flavor fill them."""
 

@@ -20,21 +20,6 @@ def host():
     return host
 
 
-def test_asked_once_an_interval(host):
-    """Between two decisions its places stay as they are; the decisions are numbered."""
-    policy = Answer({KEY: frozenset({2})})
-    runner = Runner(policy, 2.5, seed=7)
-
-    asked = []
-    for _ in range(6):
-        assert [e.pcpus for e in runner.cycle(host)] == [{2}]
-        asked.append(len(policy.views))
-        host.wait(1.0)
-
-    assert asked == [1, 1, 1, 2, 2, 2]
-    assert [(v.interval, v.seed) for v in policy.views] == [(0, 7), (1, 7)]
-
-
 def test_cycles_that_are_not_quite_punctual_do_not_stretch_an_interval(host):
     """With an interval of one cycle it is asked in every cycle, early or late by a little."""
     policy = Answer({KEY: frozenset({2})})
@@ -188,16 +173,6 @@ def test_what_a_policy_remembers_is_shown_to_it_again(host):
     assert [v.memory for v in policy.views] == [None, "first", "first", "third"]
     assert [v.elapsed_s for v in policy.views] == [0.0, 1.5, 1.5, 1.5]
     assert {v.interval_s for v in policy.views} == {1.0}
-
-
-def test_a_host_with_one_core_type_asks_nobody():
-    """There is nothing to decide, so it costs nothing."""
-    host = hosts.FakeHost(hosts.topology({"only": (2, 1.0)}))
-    host.add("vm")
-    policy = Answer({KEY: frozenset({0})})
-
-    assert Runner(policy, 1.0).cycle(host) == []
-    assert policy.views == []
 
 
 def test_a_good_plan_between_bad_ones_saves_it(host):
