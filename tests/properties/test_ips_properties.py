@@ -154,20 +154,3 @@ def test_more_than_a_core_gives_winds_nothing_up(booked, path):
     got = run([made], lasts_s, each=1)["vm"]
 
     assert got.most <= 1.0 + CARRY_S + TICK_S
-
-
-@settings(max_examples=examples(10))
-@given(st.permutations(range(4)), st.integers(0, 3))
-def test_the_order_of_guests_does_not_matter(order, seed):
-    """Each gets the same, to the last instruction that floating point can tell."""
-    guests = [
-        guest(f"vm{i}", ("slow", "fast")[i % 2], 0.2 + 0.2 * i, [(1.0, 0.7 + seed), (1.5, 1.3)])
-        for i in range(4)
-    ]
-
-    found = run(guests, 4, each=2)
-    again = run([guests[i] for i in order], 4, each=2)
-
-    assert {n: r.ratio for n, r in found.items()} == pytest.approx(
-        {n: r.ratio for n, r in again.items()}, abs=1e-6
-    )

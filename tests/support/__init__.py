@@ -26,7 +26,7 @@ Searches for faults:
 
 * ``packing_hosts``, ``exact_packing``: random hosts, and what could be packed on one at best
 * ``policy_runs``: a policy without the rest of the loop
-* ``hostile``, ``wrong_documents``, ``chain``, ``fuzz``: others' input, made wrong, as far as it gets
+* ``hostile``, ``wrong_documents``, ``chain``, ``fuzz``: others' input, made wrong
 * ``ptrace``: a process that ends at any of its system calls; ``fault_table``: the table of faults
 
 Text: ``documented`` (commands in the documentation), ``tables`` (as commands print them).

@@ -127,23 +127,3 @@ def test_a_state_folder_that_cannot_be_read_is_one_sentence(setup):
         ConfigInvalid, match=r"state_path .* cannot be read \(Not a directory\): run"
     ):
         wiring.make_writer(conf, wiring.make_sensor(conf))
-
-
-def test_io_threads_are_not_moved_through_libvirt(setup):
-    """The sentence names both options and the remedy."""
-    conf = setup.conf(writer="libvirt", io_work="slow")
-
-    with pytest.raises(ConfigInvalid, match=r"io_work = slow.*set io_work = report, or writer"):
-        wiring.make_io_work(conf, wiring.make_sensor(conf))
-
-
-@pytest.mark.parametrize(("work", "cycles"), [("slow", 2.5), ("report", 10.0)])
-def test_io_work_is_examined_every_few_cycles(setup, work, cycles):
-    """Longer cycles mean less of it, too."""
-    conf = setup.conf(io_work=work, cycle_s=4.0)
-    made = wiring.make_io_work(conf, wiring.make_sensor(conf))
-
-    made.step(reports.topology(), {}, 100.0)
-
-    assert not made.due(99.9 + cycles * 4.0)
-    assert made.due(100.0 + cycles * 4.0)

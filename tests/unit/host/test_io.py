@@ -14,7 +14,6 @@ from tests.support.fakehost import (
     descriptors,
     nova_xml,
     put,
-    remove,
     resource,
     stat,
     topology,
@@ -161,16 +160,6 @@ def test_line_rate_is_that_of_the_fastest_physical_link(node):
     assert line_rate_bytes_s(node.root) == 25e9 / 8
 
 
-def test_missing_interface_has_no_counts(node):
-    """Not plugged yet, plugged, unplugged."""
-    node.define(NIC.format("bridge", ""))
-    assert node.see().interfaces[0].in_bytes is None
-    count(node.root, 5, 6)
-    assert node.see().interfaces[0].in_bytes == 6
-    remove(node.root / "sys/class/net/tap0")
-    assert node.see().interfaces[0].in_bytes is None
-
-
 @pytest.mark.parametrize("kind", ["hostdev", "vhostuser", "vdpa"])
 def test_interfaces_served_elsewhere_are_left_out(node, kind):
     """The device or another process carries their traffic."""
@@ -184,14 +173,6 @@ def test_malformed_io_definition_affects_io_only(node):
     reading = node.see()
     assert "cannot be read" in reading.failure
     assert node.libvirt.known[resource(NAME)].domain.problem is None
-
-
-def test_domain_that_ended_has_a_failure(node):
-    """libvirt's listing may still contain it."""
-    node.see()
-    node.host.stop(NAME)
-
-    assert "cannot be read" in node.see().failure
 
 
 def test_later_threads_and_processes_are_found_by_the_next_read(node):

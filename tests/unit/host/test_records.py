@@ -240,19 +240,6 @@ def test_another_process_is_recorded_anew(node, start, name):
     assert (found.weight, found.safe_weight) == (300, before.safe_weight)
 
 
-def test_a_later_weight_leaves_what_was_found(node, start):
-    """Only the weight that shall be changes."""
-    node.start("other", pid=4100)
-    put(node.host.weight("other"), 300)
-    agent = start().cycled()
-    node.host.stop()
-    node.libvirt.forget()
-
-    agent.loop.cycle()
-
-    assert (agent.recorded("other").weight, agent.recorded("other").safe_weight) == (300, 100)
-
-
 def test_shares_are_recorded_as_they_were_found(tmp_path, monkeypatch):
     """An operator's: in cgroup version 1, 1000 shares are no whole CPU weight."""
     node = Node(tmp_path / "host", monkeypatch, 1)

@@ -18,7 +18,6 @@ NAME = "instance-00000001"
 R = resource(NAME)
 KEYS = [(R, 0), (R, 1)]
 LIMIT = Bandwidth(5000, 20000)
-HALF = {"amp:pref_core": "0.5"}
 
 
 PIN = '<vcpupin vcpu="1" cpuset="2"/>'
@@ -92,22 +91,6 @@ def test_reused_pid_is_noticed_though_its_threads_have_the_old_ids(tmp_path, mon
     assert node.see().domain.incarnation == "4000:500"
 
 
-def test_vcpu_that_ran_is_read_again(node):
-    """Its counters and what others did to it; those of vCPUs that slept are as before."""
-    node.start()
-    node.start("instance-00000002", pid=4100)
-    first, other = node.see(), node.see("instance-00000002")
-    tid = node.host.tid(1)
-    node.kernel.affinity[tid] = {3}
-    assert node.see() == first  # has no effect until the vCPU runs
-
-    put(node.host.root / f"proc/4000/task/{tid}/schedstat", "2000 500 8")
-    second = node.see()
-    assert [v.run_ns for v in second.vcpus] == [1000, 2000]
-    assert (second.vcpus[0], second.vcpus[1].pcpus) == (first.vcpus[0], {3})
-    assert node.see("instance-00000002") == other
-
-
 def test_nothing_leaks_descriptors(node):
     """Neither a domain that cannot be read for a hundred cycles, nor one that is gone."""
     node.start()
@@ -175,23 +158,6 @@ def test_known_pcpus_stay_in_use_when_detection_fails_after_hotplug(running, cap
     assert caplog.text.count(str(error)) == 1
 
 
-def test_topology_is_detected_as_soon_as_it_can_be(tmp_path, monkeypatch, caplog):
-    """If detection fails when a pCPU comes online, every rescan retries it until it succeeds."""
-    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
-    node.start()
-    node.online, node.topology = frozenset(range(5)), TopologyUnknown("half a core")
-    node.see()
-    node.see()
-    node.topology = topology(fast=[2, 3, 4])
-
-    seen = node.see()
-    loads = node.loads
-    node.see()
-
-    assert seen.vcpus[0].allowed == {0, 1, 2, 3, 4}
-    assert (node.loads, caplog.text.count("half a core")) == (loads, 1)
-
-
 def test_limits_above_and_real_time_classes_are_read(node):
     """Of the domain's group and the one of all guests; the topmost group has no files for it."""
     node.start()
@@ -212,14 +178,6 @@ def test_limits_above_and_real_time_classes_are_read(node):
         node.sensor.reread()
         seen = node.see()
     assert seen.ceilings == (("machine", Bandwidth(20_000, 50_000)),)
-
-
-def test_paused_instances_are_in_the_observation(node):
-    """With the reason, and as they are now."""
-    assert node.sensor.observe().paused == {}
-    node.paused[R] = "paused"
-
-    assert node.sensor.observe().paused == {R: "paused"}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vCPU threads of a QEMU process, on a fake host."""
 
-import errno
 import os
 
 import pytest
@@ -11,7 +10,7 @@ from amp_nova.host.counters.sources import Counters
 from amp_nova.kernel import files, threads
 from amp_nova.kernel.cgroups import mounts
 from amp_nova.model.bandwidth import Bandwidth
-from tests.support.fakehost import TIDS_FROM, FakeFiles, remove
+from tests.support.fakehost import FakeFiles, remove
 
 NAME = "instance-00000001"
 ALL = frozenset(range(8))
@@ -118,41 +117,6 @@ def test_a_second_thread_in_a_vcpus_cgroup_is_tampering_and_costs_only_the_count
     remove(host.root / f"proc/4000/task/{extra}")
     found.rescan()
     assert "tampered" not in found.by_index[1].read(frozenset()).uncounted
-
-
-def test_reading_has_every_counter_and_limit(host):
-    """Time run, waited and throttled, the limit and the affinity."""
-    host.start(vcpus=1)
-
-    reading = of(host).by_index[0].read(frozenset({1}))
-
-    assert (reading.run_ns, reading.wait_ns, reading.throttled_ns) == (1000, 500, 3000)
-    assert (reading.bandwidth, reading.pcpus, reading.allowed) == (None, ALL, frozenset({1}))
-
-
-def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
-    """Without a cpu controller there is nothing to limit a vCPU with."""
-    host.start(vcpus=1)
-
-    found = vcpu_threads.VcpuThreads(host.root, 4000, {}, Counters(host.root))
-
-    assert not found.by_index
-    assert found.groupless == {0}
-
-
-def test_thread_of_another_process_with_the_same_ids_is_not_verified(host):
-    """Even if it started in the same clock tick: the descriptor belongs to the old thread."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-    host.stop()
-    host._next_tid = TIDS_FROM
-    host.start(vcpus=1)
-    assert host.tid(0) == thread.tid
-
-    with pytest.raises(ProcessLookupError) as caught:
-        thread.verify()
-
-    assert caught.value.errno == errno.ESRCH
 
 
 def test_group_that_moved_is_followed(host):

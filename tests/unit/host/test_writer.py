@@ -221,21 +221,6 @@ def test_no_cpu_weight_is_set_once_the_lease_is_lost(node):
     assert node.see().cpu_weight == 100
 
 
-def test_apply_takes_the_lock(node):
-    """It waits for the lock, and makes every write while it has it; in the steady state neither."""
-    node.start("web")
-    node.see("web")
-    assert apply(node) == Outcome()
-
-    apply(node, change(0, ON_3, Step(bandwidth=LIMIT), name="web"), web=10)
-    apply(node, change(0, Step(bandwidth=LESS), name="web"))  # waits for a period to begin
-
-    (wait, began, between), (again, after, end) = node.lock.taken
-    assert wait
-    assert again
-    assert 0 == began < between == after < end == node.kernel.writes
-
-
 def test_apply_waits_for_the_process_that_holds_the_lock(tmp_path, monkeypatch):
     """With the real lock file: nothing is written until it is free. A tick does not wait."""
     state_path, began, outcomes, waits = tmp_path / "state", threading.Event(), [], []
@@ -319,17 +304,6 @@ def test_release_leaves_nothing(booked, pauses):
     assert [(v.bandwidth, v.pcpus) for v in booked.see().vcpus] == [(None, {0, 1, 2, 3})] * 2
     assert booked.see().cpu_weight == 100
     assert booked.lock.taken == locks
-
-
-def test_release_reports_what_is_left(booked):
-    """A sentence for each that names the domain; everything else is restored."""
-    booked.kernel.refuse = dict.fromkeys(("affinity", booked.host.weight().name), errno.EROFS)
-
-    assert booked.release() == [
-        f"{NAME}: {what} cannot be changed: Read-only file system"
-        for what in ("vCPU 0", "vCPU 1", "its CPU weight")
-    ]
-    assert [v.bandwidth for v in booked.see().vcpus] == [None, None]
 
 
 def test_unreadable_instance_is_left_over(node):
