@@ -61,21 +61,3 @@ def test_nobody_starves_beside_bookings_of_all_capacity(guests, agent, vcpus):
     released = agent.cli("release", "--all")
     assert (released.returncode, released.stderr) == (0, "")
     assert set(weights(*booked, *others)) == {1024}
-
-
-def test_a_guest_that_competes_with_no_booking_is_never_written_to(guests, agent):
-    """Neither its weight, nor limits, nor affinities."""
-    guests.guest("booked", {"amp:pref_core": "0.5"}, cpuset=str(SLOW))
-    apart = guests.guest("dedicated", cpuset="0", pins={0: "0"})
-    contested = guests.guest("other", cpuset=str(SLOW))
-    files = [p for p in cgroup(apart).parent.rglob("cpu.*") if "stat" not in p.name]
-
-    def contents():
-        return {path: path.read_text() for path in files}
-
-    before = contents()
-    agent.start()
-    until(lambda: weights(contested) == [51], 20, "the weight of one that competes")
-    agent.next_cycle(3)
-
-    assert contents() == before

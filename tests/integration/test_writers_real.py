@@ -1,20 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The writer's libvirt back end on real guests: what differs from writing cgroups."""
 
-import os
-import re
-import shutil
-import tempfile
-from pathlib import Path
-
 import pytest
 
-from tests.support.lab import FAST, SLOW, Agent, affinity, cgroup, quota, until
-from tests.support.relay import relayed
+from tests.support.lab import FAST, SLOW, Agent, affinity, quota
 from tests.support.tables import cells
 
 HALF = {"amp:pref_core": "0.5"}
-NOBODY = 65534
 
 
 @pytest.fixture
@@ -62,44 +54,3 @@ def test_an_agent_that_lost_its_state_goes_by_the_mark(guests, lab, agent, tmp_p
     assert (released.returncode, released.stderr) == (0, "")
     assert (quota(guest), affinity(guest)) == (None, {FAST, SLOW})
     assert guest.domain.schedulerParameters()["cpu_shares"] == 1024
-
-
-@pytest.fixture
-def unprivileged(lab):
-    """An agent that runs as nobody, without a capability, with a way to libvirt."""
-    folder = Path(tempfile.mkdtemp(prefix="amp-nova-nobody-"))
-    folder.chmod(0o700)
-    os.chown(folder, NOBODY, NOBODY)
-    with relayed(folder / "libvirt", NOBODY) as uri:
-        made = Agent(folder / "agent", more=f"writer = libvirt\nlibvirt_uri = {uri}\n")
-        for path in (folder / "agent", made.config):
-            os.chown(path, NOBODY, NOBODY)
-        try:
-            yield made
-        finally:
-            made.stop()
-            shutil.rmtree(folder)
-
-
-def test_an_unprivileged_agent_holds_a_booking(guests, unprivileged):
-    """It cannot write cgroups or affinities itself: libvirt does both for it."""
-    guest = guests.guest("nobody", HALF, cpuset=f"{FAST},{SLOW}")
-    agent = unprivileged
-    user = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-
-    agent.start(*user, "--bounding-set=-all")
-
-    about = Path(f"/proc/{agent.process.pid}/status").read_text()
-    assert re.search(r"^Uid:\s+65534\s+65534", about, re.M)
-    assert re.search(r"^CapBnd:\s+0{16}$", about, re.M)
-    assert (cgroup(guest) / "cpu.cfs_quota_us").stat().st_uid == 0
-    assert quota(guest) == pytest.approx(0.5, rel=0.002)
-    assert affinity(guest) == {SLOW}
-    guest.pin(0, [FAST], 2)
-    until(lambda: quota(guest) == pytest.approx(0.25, rel=0.002), 10, "the fast core's limit")
-    agent.settle()  # libvirt may answer too late, which counts as a failure
-    failures = agent.failures()
-    agent.next_cycle()
-    assert agent.failures() == failures
-    for reason in ("refused", "read_only"):
-        assert not agent.metric("amp_actuation_failures_total", reason=reason)

@@ -19,7 +19,7 @@ Machines without guests:
 Machines and services as they are:
 
 * ``lab``: real guests and agents; ``programs``: processes, and conditions to wait for
-* ``broker``, ``relay``, ``scheduler``: RabbitMQ, libvirt's socket, a scheduler's end of the bus
+* ``broker``, ``scheduler``: RabbitMQ, a scheduler's end of the bus
 * ``monitoring``: Prometheus' programs, and what operators' files may name
 
 Searches for faults:

@@ -189,17 +189,6 @@ class TestForeignChanges:
         assert state(host)["vm", 0] == ([2], 0.9)
         assert "changing its limits" in vcpu(report).entitlement.note
 
-    def test_who_is_paused_may_be_moved_by_hand(self, host):
-        """An operator's pause says that the limit is no business of the agent's."""
-        agent = loop(host)
-        cycles(agent, host)
-        host.paused["vm"] = "paused"
-        host.vcpu("vm").pcpus = frozenset({2})
-
-        cycles(agent, host, 9)
-
-        assert state(host)["vm", 0] == ([2], 0.5)
-
     def test_a_restart_that_kept_its_limits_is_no_drift_later(self, host):
         """A new incarnation that looks just like the old one is watched like any other."""
         agent = loop(host)

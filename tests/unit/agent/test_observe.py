@@ -3,8 +3,6 @@
 
 import contextlib
 import errno
-import itertools
-import random
 from types import SimpleNamespace
 
 import pytest
@@ -64,45 +62,6 @@ def everything(setup):
     host = setup.tmp_path / "host"
     files = {p: p.read_text() for p in (host / "sys").rglob("*") if p.is_file()}
     return files, {t: set(pcpus) for t, pcpus in setup.node.kernel.affinity.items()}
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_no_write_is_issued_whatever_happens(setup, clock, seed):
-    """Instances come, go and restart, others change limits, threads go, libvirt forgets, pauses."""
-    chance, node = random.Random(seed), setup.node
-    specs = [None, HALF, {"amp:pref_core": "5"}, {"amp:ips": "1G"}, {"amp:pref_core": "junk"}]
-    specs += [
-        {"amp:core_type": "slow"},
-        {**HALF, "amp:burst_s": "2"},
-        {**HALF, "amp:limit": "soft"},
-    ]
-    running = Service(setup.conf(policy="acfs", **OBSERVE))
-    here, pids = {}, itertools.count(5000)
-    for _ in range(30):
-        event = chance.randrange(7)
-        if event < 3 and len(here) < 6:
-            name = f"vm-{next(pids)}"
-            here[name] = node.host.start(name, 2, int(name[3:]))
-            node.libvirt.define(name, vcpus=2, specs=chance.choice(specs))
-        elif event == 3 and here:
-            name = chance.choice(sorted(here))
-            node.host.stop(name, here.pop(name))
-            node.libvirt.forget(name)
-        elif event == 4 and here:
-            node.host.set_limit(30000, 100000, chance.choice(sorted(here)))
-        elif event == 5 and here:
-            Pauses(setup.state).pause(resource(chance.choice(sorted(here))), "paused", 0.01)
-        elif event == 6:
-            running = Service(setup.conf(policy="acfs", **OBSERVE))
-        before = everything(setup)
-        pass_time(setup, clock, chance.random())
-        cycle(running)
-        running.loop.tick()
-        running.loop.finish()
-        assert everything(setup) == before
-    assert (node.kernel.writes, node.kernel.written) == (0, [])
-    assert metrics(running, "amp_writes_total") == {"": 0.0}
-    assert not list((setup.state / record.FOLDER).glob("*"))
 
 
 def test_what_enforcement_would_do_is_exported_and_explained(setup, clock):

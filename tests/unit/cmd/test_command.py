@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from amp_nova.cmd import cli
-from amp_nova.cmd.command import Answer, Report, Screen
+from amp_nova.cmd.command import Answer, Report
 from amp_nova.exceptions import BookingInvalid
 from tests.support.tables import cells
 
@@ -63,18 +63,6 @@ def test_a_document_is_whole_unless_columns_or_an_order_are_chosen(run):
     ]
     rows = yaml.safe_load(run("-f", "yaml", "--sort-column", "host")[1])
     assert [row["Host"] for row in rows] == ["any", "fast", "slow"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hosts"),
-    [
-        (("--sort-column", "speed_up"), ["fast", "any", "slow"]),
-        (("--sort-column", "Host", "--sort-descending"), ["slow", "fast", "any"]),
-    ],
-)
-def test_rows_in_order(run, arguments, hosts):
-    """By value, not by its text; what is unknown comes last."""
-    assert run("-f", "value", "-c", "host", *arguments)[1].split() == hosts
 
 
 def test_lines_around_a_table_are_left_out_with_columns(run):
@@ -141,17 +129,3 @@ def test_a_reader_that_quits_is_no_error():
     os.close(theirs)
 
     assert (done.returncode, done.stderr) in ((0, b""), (141, b""))
-
-
-def test_lines_are_drawn_over_those_before(capsys, monkeypatch):
-    """Cut to the terminal, so that the cursor finds the first one again."""
-    monkeypatch.setenv("COLUMNS", "5")
-    monkeypatch.setenv("LINES", "3")
-    terminal = Screen()
-
-    terminal.draw("first line\nb\nc\n")
-    terminal.draw("a")
-    terminal.draw("b")
-
-    drawn = "\r\033[Jfirst\nb\n", "\033[2A\r\033[Ja\n", "\033[1A\r\033[Jb\n"
-    assert capsys.readouterr().out == "".join(drawn)

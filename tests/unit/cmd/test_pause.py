@@ -3,19 +3,14 @@
 
 import json
 import sys
-import threading
 
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova import conf as options
-from amp_nova.agent import wiring
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator.release import WHY
 from amp_nova.guard.pauses import Pauses
-from amp_nova.kernel import cgroups
-from amp_nova.model.allocation import Change, Changes, Failure, Step
 from tests.support.fakehost import resource
 from tests.support.tables import cells
 
@@ -42,43 +37,6 @@ def test_pause_excludes_one_instance(run, excluded):
     said = "web & shop is paused for 600 s\n"
     assert run("pause", "web & shop", "--ttl", "600") == (0, said, "")
     assert excluded() == {R: "paused by an operator"}
-
-
-def test_no_write_is_under_way_once_a_pause_returned(run, node, config, monkeypatch):
-    """It waits for the write that the agent is making; the agent makes no other one."""
-    begun, go, order = threading.Event(), threading.Event(), []
-    write = cgroups._write
-
-    def slow(*args):
-        begun.set()
-        assert go.wait(10)
-        write(*args)
-        order.append("written")
-
-    def pause():
-        order.append(run("pause", NAME, "--ttl", "600")[0])
-
-    monkeypatch.setattr(cgroups, "_write", slow)
-    writer = wiring.make_writer(options.load(files=[str(config)]), node.sensor)
-    changes = Changes((Change((R, 0), (Step(bandwidth=None),)),))
-    threads = [
-        threading.Thread(target=t, daemon=True) for t in (lambda: writer.apply(changes), pause)
-    ]
-    threads[0].start()
-    assert begun.wait(10)
-    threads[1].start()
-    threads[1].join(0.2)
-    assert order == []
-    go.set()
-    for thread in threads:
-        thread.join(10)
-
-    assert order == ["written", 0]
-    assert node.host.limit() == "max 100000"
-    writes = node.kernel.writes
-    again = Changes((Change((R, 1), (Step(bandwidth=None),)),))
-    assert writer.apply(again).failures == {(R, 1): Failure("paused", "paused by an operator")}
-    assert node.kernel.writes == writes
 
 
 @pytest.mark.parametrize("ttl", ["0", "soon", "nan", "1e10"])
