@@ -109,15 +109,6 @@ _amp_nova; printf '%s\\n' "${{COMPREPLY[@]}}"
     assert done.stdout.split() == completed
 
 
-def test_nobody_has_to_read_the_answer():
-    """Standard output may be closed."""
-    command = f"{shlex.quote(sys.executable)} -m amp_nova.cmd.cli flavor check amp:pref_core=1 >&-"
-
-    done = subprocess.run(command, shell=True, capture_output=True, check=False)
-
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

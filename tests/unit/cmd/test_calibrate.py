@@ -208,21 +208,6 @@ def test_bad_arguments_are_one_sentence(refused, cores, arguments, said):
     assert cores.measured == []
 
 
-def test_an_interrupt_leaves_the_old_file(host, run, monkeypatch):
-    """Ctrl-C ends it at once."""
-    (host / "calibration.json").write_text("old")
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "_measure", interrupt)
-    status, _, err = run()
-
-    assert status == 130
-    assert "calibration.json is unchanged" in err
-    assert (host / "calibration.json").read_text() == "old"
-
-
 def test_a_damaged_old_file_is_ignored(host, calibrate, monkeypatch):
     """Calibrating is the remedy for a damaged file."""
     (host / "calibration.json").write_text("garbage")

@@ -298,7 +298,7 @@ def test_release_leaves_nothing(booked, pauses):
     """
     assert booked.see().vcpus[0].pcpus == {0, 1}
     booked.paused.update(pauses)
-    locks = list(booked.lock.taken)
+    locks = booked.lock.taken
 
     assert booked.release() == []
     assert [(v.bandwidth, v.pcpus) for v in booked.see().vcpus] == [(None, {0, 1, 2, 3})] * 2
