@@ -3,7 +3,6 @@
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
@@ -102,11 +101,3 @@ def test_a_cpu_model_is_no_template(role):
     model = role["amp_nova_cpu_model"]("model name : {{ lookup('pipe', 'id') }} {% x %}\n")
 
     assert not set("{}") & set(model)
-
-
-def test_the_schema_is_that_of_the_agent():
-    """What this test takes for a calibration file is one."""
-    assert (
-        f"SCHEMA = {json.loads(calibrations())['schema']}"
-        in Path(ROOT / "amp_nova/host/calibration/file.py").read_text()
-    )
