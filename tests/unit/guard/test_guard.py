@@ -20,7 +20,7 @@ from amp_nova.guard.pauses import Pauses
 from amp_nova.guard.restore import original, restore
 from amp_nova.host.records import Records
 from amp_nova.host.writer import WriteConditions, Writer
-from amp_nova.kernel import cgroups
+from amp_nova.kernel import cgroups, threads
 from amp_nova.model.bandwidth import Bandwidth
 from tests.support.fakehost import Node, put, resource
 
@@ -134,6 +134,38 @@ def test_an_agent_that_takes_a_lease_meanwhile_finds_it_as_it_was(host, monkeypa
 
     assert host.weights() == {**DEFAULT, **({NAME: 1000} if after == "the weight" else {})}
     assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.5))
+
+
+@pytest.mark.parametrize("when", ["before the write", "after the write"])
+def test_an_instance_that_is_released_meanwhile_gets_what_was_found(host, monkeypatch, when):
+    """A command that keeps the lock for long does not keep the guard from its work."""
+    domain, write = record.load(host.state / record.FOLDER, resource(NAME)), cgroups._write
+
+    def release():
+        Pauses(host.state).pause(resource(NAME), WHY)
+        restore(domain, original)
+
+    def state(thread, real=threads.Thread.pcpus):
+        now = real(thread)
+        if when == "before the write":
+            monkeypatch.setattr(threads.Thread, "pcpus", real)
+            release()
+        return now
+
+    def late(path, value, kept=None):
+        if when == "after the write" and "cfs_period" not in path:
+            monkeypatch.setattr(cgroups, "_write", write)
+            release()
+        write(path, value, kept)
+
+    host.move(FAST)
+    monkeypatch.setattr(threads.Thread, "pcpus", state)
+    monkeypatch.setattr(cgroups, "_write", late)
+
+    host.guard()
+
+    assert limit_ms(host) is None
+    assert host.place() == SLOW | FAST
 
 
 def test_a_damaged_record_does_not_affect_the_other_domains(host, capsys):

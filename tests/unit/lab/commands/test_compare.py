@@ -89,6 +89,23 @@ def test_without_matplotlib_a_plot_says_what_to_install(compare, monkeypatch):
     assert "amp-nova[plot]" in refused(compare("--policy", "none", "--plot", "x.png"))
 
 
+def test_a_plot_is_written(compare, tmp_path):
+    """A picture of throughput against unfairness with units, the front by name, and a legend."""
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    path = str(tmp_path / "x.svg")
+
+    assert compare("--policy", "amp-fair", "--policy", "none", "--plot", path)[0] == 0
+
+    picture = (tmp_path / "x.svg").read_text()
+    for text in (
+        "unfairness (greatest over least slowdown; 1 is best)",
+        "throughput (mean speed; 1 = slowest core type)",
+        "* Pareto front: none is better in both",
+        "<!-- amp-fair -->",
+    ):
+        assert text in picture
+
+
 @pytest.mark.parametrize("path", ["figure", "no/such/folder/figure.png"])
 def test_a_plot_that_cannot_be_saved_is_refused_before_any_run(compare, path):
     """The sentence has the value."""

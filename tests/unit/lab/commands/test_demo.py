@@ -134,3 +134,13 @@ def test_on_a_terminal_the_table_is_redrawn(amp_nova, monkeypatch):
     assert status == 0
     assert out.count("s of 4:") == 4
     assert len(re.findall("\033\\[\\d+A\r\033\\[J", out)) == 3  # each over the one before
+
+
+def test_a_plot_has_a_line_for_every_booked_vcpu(amp_nova, tmp_path):
+    """The figure of the README."""
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    path = tmp_path / "demo.svg"
+
+    assert amp_nova("demo", "--duration", "8", "--plot", path)[0] == 0
+    text = path.read_text()
+    assert all(f"<!-- {name} -->" in text for name in ("web-1/0", "db/1", "batch/0", "etl/0"))

@@ -358,6 +358,19 @@ def test_a_password_from_netrc(survey, fake, tmp_path, monkeypatch):
     assert "~/.netrc is not valid" in refused(survey())
 
 
+def test_the_picture(survey, fake, tmp_path):
+    """It has the flavors, with the booking; a name is text and no formula."""
+    pytest.importorskip("matplotlib")
+    fake.infos, path = [info("a", "m1.$x^$"), info("b", "m1.small")], tmp_path / "survey.svg"
+
+    status, _, err = survey("--booking", BOOKING, "--coefficient", "2", "--plot", path)
+
+    assert (status, err) == (0, "")
+    content = path.read_text()
+    assert "m1.$x^$: " in content
+    assert "booking: 0.5 refcores" in content
+
+
 # A synthetic cloud in a real Prometheus.
 
 MINUTES = 24 * 60
