@@ -196,3 +196,15 @@ def test_resume_needs_an_instance_or_all(setup, capsys, words):
     setup.conf()
     assert main(["resume", *words, "--config-file", str(setup.tmp_path / "amp-nova.conf")]) == 2
     assert "resume: give either INSTANCE or --all" in capsys.readouterr().err
+
+
+def test_status_says_that_bookings_are_only_observed(setup, clock, capsys, monkeypatch):
+    """Below the table."""
+    setup.node.start(specs=HALF)
+    running = Service(setup.conf(**OBSERVE))
+    cycle(running)
+    monkeypatch.setattr(
+        "amp_nova.agent.operator.control_socket.query", lambda _path, asked: running._answer(asked)
+    )
+    assert main(["status", "--config-file", str(setup.tmp_path / "amp-nova.conf")]) == 0
+    assert "bookings are only observed: [agent] mode = observe" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import snapshot
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.page import View, render
+from amp_nova.agent.publish.page import View, figure, render
 from amp_nova.agent.publish.snapshot import History
 from amp_nova_lab.host import SimHost
 from tests.support import reports
@@ -196,6 +196,15 @@ def test_a_hundred_instances_are_one_table():
     assert "<li>and 95 more</li>" in text
     assert text.count("<tr><td>") == text.count("<tr><td><b>") == 100
     assert len(text) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0.5, "0.5"), (0.12345, "0.123"), (4127.3, "4127"), (25000, "25 k"), (1.2e9, "1.2 G")],
+)
+def test_figures_are_short(number, text):
+    """Three significant digits, and a prefix for large ones."""
+    assert figure(number) == text
 
 
 def test_the_exporter_shows_the_last_cycle():

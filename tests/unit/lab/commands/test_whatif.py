@@ -139,6 +139,22 @@ def test_other_processes_take_their_part(ask):
     assert high > 0.99 * alone
 
 
+def test_an_instance_may_sleep_for_a_time_or_for_a_share_of_it(ask):
+    """It slept half of the time on a slow core, and comes to one that is twice as fast."""
+    vm = {"progress_refcores": 0.5, "vcpus": [{"cpu_s": {"slow": 15.0}, "speedup_error": 0.0}]}
+    document = {
+        **RECORDING,
+        "vms": [{"name": "server", "workload": {"speedup": {"fast": 2.0}, "utilization": 0.5}}],
+        "recorded": {"lasted_s": 30.0, "vms": {"server": vm}},
+    }
+    (then,) = answer(ask, "--policy", "acfs", document=document)["would_be"]
+
+    by_work, by_clock = 0.5 / (0.5 / 2 + 0.5), 0.5 * 2
+    runs = then["distribution"]["vms"]["server"]["progress_refcores"]
+    assert runs[0] == pytest.approx(by_work, abs=0.01)
+    assert runs[-1] == pytest.approx(by_clock, abs=0.01)
+
+
 def test_without_a_recording_the_error_of_the_model_is_not_known(ask):
     """Said, and null for programs."""
     status, out, _ = ask("--policy", "rr", document=SHORT)
