@@ -10,7 +10,8 @@ import pytest
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import snapshot
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.host_info import AgentStatus, HostInfo
+from amp_nova.agent.publish.host_warnings import HostWarning
 from amp_nova.agent.publish.page import View, figure, render
 from amp_nova.agent.publish.snapshot import History
 from amp_nova_lab.host import SimHost
