@@ -6,13 +6,11 @@ makes that share smaller. Weights, policies that rank, and core types that a vCP
 ignored. Speeds are in reference cores.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from amp_nova.model.topology import CoreType
 from amp_nova.policies.placing.core_shares import wanted_to_run
 from amp_nova.scheduling.sensitivity import UNKNOWN, scale_of, sensitivity_of
 from amp_nova.wire.host_report import HostReport
@@ -30,14 +28,12 @@ IDLE_VALUE_RATIO = 0.1
 class BestEffortDemand:
     """A host's active best-effort vCPUs, the cores of each type they share, and their throughput.
 
-    ``sensitivity``: their mean. ``throughput``: what they get, in reference cores.
+    ``coefficients`` and ``cores`` are by core type, slowest first. ``sensitivity``: the mean of the
+    vCPUs. ``throughput``: what they get, in reference cores.
     """
 
-    coefficients: Mapping[str, tuple[int, float]]
-    """The position of each core type and its coefficient, by name."""
-    fastest_first: tuple[tuple[int, float, float], ...]
-    """The position of each core type, its coefficient minus 1, and what an idle core is worth."""
-    cores: tuple[float, ...]
+    coefficients: dict[str, float]
+    cores: dict[str, float]
     vcpus: int = 0
     sensitivity: float = UNKNOWN
     throughput: float = 0.0
@@ -53,9 +49,6 @@ class NewInstance:
     best_effort: int
     booked_refcores: tuple[float, ...] = ()
     sensitivity: float = UNKNOWN
-
-
-NOBODY = NewInstance(0)
 
 
 class PlacementScore(NamedTuple):
@@ -80,37 +73,26 @@ def best_effort_demand(
             own = sensitivity_of(instance, scale)
             vcpus += active
             sensitive += active * (UNKNOWN if own is None else own)
-    coefficients, fastest_first = _speeds(report.topology.core_types)
-    cores = tuple(sum(max(0.0, f) for f in free_cores.get(name, ())) for name in coefficients)
+    coefficients = {t.name: t.coefficient or 1.0 for t in report.topology.core_types}
+    cores = {name: sum(max(0.0, f) for f in free_cores.get(name, ())) for name in coefficients}
     sensitivity = sensitive / vcpus if vcpus else UNKNOWN
-    demand = BestEffortDemand(coefficients, fastest_first, cores, vcpus, sensitivity)
-    return replace(demand, throughput=_throughput(demand, cores, NOBODY)[0])
+    demand = BestEffortDemand(coefficients, cores, vcpus, sensitivity)
+    return replace(demand, throughput=_throughput(demand, cores, NewInstance(0))[0])
 
 
-@functools.lru_cache(maxsize=64)
-def _speeds(
-    core_types: tuple[CoreType, ...],
-) -> tuple[dict[str, tuple[int, float]], tuple[tuple[int, float, float], ...]]:
-    """``coefficients`` and ``fastest_first`` of a host.
-
-    Cached, so that hosts of one model share them: the CPU's cache does not hold them for each.
-    """
-    coefficients = {t.name: (i, t.coefficient or 1.0) for i, t in enumerate(core_types)}
-    return coefficients, tuple(
-        (at, coefficient - 1.0, IDLE_VALUE_RATIO * (1.0 + UNKNOWN * (coefficient - 1.0)))
-        for at, coefficient in reversed(coefficients.values())
-    )
+def idle_worth(coefficient: float) -> float:
+    """What an idle core of a type is worth, in reference cores."""
+    return IDLE_VALUE_RATIO * (1.0 + UNKNOWN * (coefficient - 1.0))
 
 
 def score(
     demand: BestEffortDemand, new: NewInstance, core_types: Sequence[str] = ()
 ) -> PlacementScore:
     """The score of a host for an instance; ``core_types``: where its booked vCPUs are packed."""
-    cores, displacing = list(demand.cores), 0.0
+    cores, displacing = dict(demand.cores), 0.0
     for name, refcores in zip(core_types, new.booked_refcores, strict=False):
-        at, coefficient = demand.coefficients[name]
-        left = cores[at] - refcores / coefficient
-        cores[at] = left if left > 0.0 else 0.0
+        coefficient = demand.coefficients[name]
+        cores[name] = max(0.0, cores[name] - refcores / coefficient)
         if refcores <= 1.0 < coefficient:
             displacing += refcores
     throughput, speed = _throughput(demand, cores, new)
@@ -120,7 +102,7 @@ def score(
 
 
 def _throughput(
-    demand: BestEffortDemand, cores: Sequence[float], new: NewInstance
+    demand: BestEffortDemand, cores: Mapping[str, float], new: NewInstance
 ) -> tuple[float, float]:
     """The throughput of all vCPUs, and the speed of one of the new instance, in reference cores.
 
@@ -129,10 +111,10 @@ def _throughput(
     count = demand.vcpus + new.best_effort
     sensitive = demand.vcpus * demand.sensitivity + new.best_effort * new.sensitivity
     mean = sensitive / count if count else 0.0
-    left, total, as_new = min(float(count), sum(cores)), 0.0, 0.0
-    for at, faster, idle_worth in demand.fastest_first:
-        used = min(cores[at], left)
+    left, total, as_new = min(float(count), sum(cores.values())), 0.0, 0.0
+    for name, coefficient in reversed(demand.coefficients.items()):
+        used, faster = min(cores[name], left), coefficient - 1.0
         left -= used
-        total += used * (1.0 + faster * mean) + idle_worth * (cores[at] - used)
+        total += used * (1.0 + faster * mean) + idle_worth(coefficient) * (cores[name] - used)
         as_new += used * (1.0 + faster * new.sensitivity)
     return total, as_new / count if new.best_effort else 0.0

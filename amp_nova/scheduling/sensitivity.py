@@ -19,7 +19,6 @@ UNKNOWN = HINTS["medium"]
 SENSITIVITY_MAX = 1.5
 """Work that fits a fast core's larger caches may gain more than the coefficient says."""
 
-
 Scale = tuple[float, float]
 """The coefficients of the slowest and the fastest core type of a host with several."""
 
@@ -34,9 +33,9 @@ def scale_of(topology: Topology) -> Scale | None:
 
 def hinted_sensitivity(hint: float | str | None, scale: Scale | None) -> float | None:
     """The sensitivity that ``amp:efficiency`` means on a host; ``None`` without a hint."""
-    if hint is None or isinstance(hint, str):
-        return None if hint is None else HINTS.get(hint)
-    return sensitivity(hint, scale)
+    if isinstance(hint, float):
+        return sensitivity(hint, scale)
+    return None if hint is None else HINTS.get(hint)
 
 
 def sensitivity(speedup: float, scale: Scale | None) -> float | None:

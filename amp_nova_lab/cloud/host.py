@@ -70,14 +70,14 @@ class CloudHost:
     @property
     def best_effort_refcores(self) -> float:
         """What best-effort vCPUs get, in reference cores, as schedulers estimate it."""
-        demand, idle_worth = self.demand, 0.0
+        demand, idle = self.demand, 0.0
         left = float(demand.vcpus)
         # The scheduler values idle cores too, and the fastest are the last to idle.
-        for at, _, worth in demand.fastest_first:
-            used = min(left, demand.cores[at])
+        for name, cores in reversed(demand.cores.items()):
+            used = min(left, cores)
             left -= used
-            idle_worth += worth * (demand.cores[at] - used)
-        return demand.throughput - idle_worth
+            idle += placement_score.idle_worth(demand.coefficients[name]) * (cores - used)
+        return demand.throughput - idle
 
     def add(self, resource: str, flavor: CloudFlavor) -> None:
         """An instance starts."""

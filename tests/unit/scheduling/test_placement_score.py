@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the cloud gains if an instance goes to a host."""
 
+import operator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,12 @@ from amp_nova.policies.api import VcpuView
 from amp_nova.policies.placing.core_shares import SharedCapacity, evenly
 from amp_nova.profiling import speedup as speedups
 from amp_nova.scheduling.host_fit import capacity_of
-from amp_nova.scheduling.placement_score import NewInstance, best_effort_demand, score
+from amp_nova.scheduling.placement_score import (
+    NewInstance,
+    best_effort_demand,
+    idle_worth,
+    score,
+)
 from amp_nova.scheduling.sensitivity import (
     SENSITIVITY_MAX,
     UNKNOWN,
@@ -144,15 +151,16 @@ def divided(demand, sensitivities, counts):
     keys = [(name, i) for name, count in counts.items() for i in range(count)]
     vcpus = tuple(VcpuView(key, frozenset(), frozenset()) for key in keys)
     everywhere = frozenset(range(len(demand.cores)))
-    each = min(1.0, sum(demand.cores) / len(vcpus)) if vcpus else 0.0
-    shares = evenly(SharedCapacity(vcpus, demand.cores, each, dict.fromkeys(keys, everywhere)))
-    total, own, idle = 0.0, 0.0, list(demand.cores)
+    cores, coefficients = tuple(demand.cores.values()), tuple(demand.coefficients.values())
+    each = min(1.0, sum(cores) / len(vcpus)) if vcpus else 0.0
+    shares = evenly(SharedCapacity(vcpus, cores, each, dict.fromkeys(keys, everywhere)))
+    total, own, idle = 0.0, 0.0, list(cores)
     for (name, _), amounts in shares.items():
-        for at, faster, _ in demand.fastest_first:
-            speed = amounts[at] * (1.0 + sensitivities[name] * faster)
+        for at, coefficient in enumerate(coefficients):
+            speed = amounts[at] * (1.0 + sensitivities[name] * (coefficient - 1.0))
             total, own = total + speed, own + (speed if name == "" else 0.0)
             idle[at] -= amounts[at]
-    return total + sum(idle[at] * worth for at, _, worth in demand.fastest_first), own
+    return total + sum(map(operator.mul, idle, map(idle_worth, coefficients))), own
 
 
 @given(
