@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.nova_plugins.host_entry import Query
@@ -42,25 +43,22 @@ as a claim in Placement takes; of one whose claims were all refused, only Nova's
 RETRY_S = 0.005, 0.025
 """Shortest and longest pause before it looks again; random, so that two of them do not meet."""
 
+_NOTHING = ReportedInstance("")
+
 
 class Decisions:
     """The decisions of this worker, and those that it receives; thread-safe."""
 
-    def __init__(
-        self,
-        states: HostStates,
-        clock: Callable[[], float] = time.monotonic,
-        refresh: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, states: HostStates, refresh: Callable[[], bool] = lambda: False) -> None:
         """``refresh`` reads what became of all that is pending; returns whether it did."""
         self._states = states
         self._refresh = refresh
-        self._clock = clock
         self._worker = ""
         self._numbers = itertools.count()
         self._unsent: queue.SimpleQueue[Reservation | None] = queue.SimpleQueue()
         self._cast: Callable[[str], None] | None = None
-        self._echoes: dict[int, threading.Event] = {}
+        self._echoes: WeakValueDictionary[int, threading.Event] = WeakValueDictionary()
+        """Of messages whose return somebody waits for."""
         self._patience_s = ECHO_S
 
     def connect(self, cast: Callable[[str], None]) -> None:
@@ -74,36 +72,24 @@ class Decisions:
         self._cast = None
         self._unsent.put(None)
 
-    @property
-    def connected(self) -> bool:
-        """Whether decisions reach the other workers."""
-        return self._cast is not None
-
     def reserve(self, node: str, query: Query) -> HostFit:
         """Reserve capacity for a claim, unless another request or worker has taken it."""
-        until_s, looked = self._clock() + CONTENDED_S, False
-        while True:
-            fit = self._states.reserve(node, query)
-            if fit.refused is None:
-                if self._ordered(node, query):
-                    return fit
-                fit = CONTENDED
-            if fit is not CONTENDED:
-                return fit
-            if self._clock() < until_s:
-                time.sleep(random.uniform(*RETRY_S))
-            elif looked or not self._refresh():
-                return fit
-            else:
-                looked = True
+        until_s = time.monotonic() + CONTENDED_S
+        while (fit := self._attempt(node, query)) is CONTENDED and time.monotonic() < until_s:
+            time.sleep(random.uniform(*RETRY_S))
+        if fit is CONTENDED and self._refresh():
+            fit = self._attempt(node, query)
+        return fit
+
+    def _attempt(self, node: str, query: Query) -> HostFit:
+        fit = self._states.reserve(node, query)
+        return fit if fit.refused is not None or self._ordered(node, query) else CONTENDED
 
     def _ordered(self, node: str, query: Query) -> bool:
         """Whether a reservation fits beside all that the bus has delivered before it."""
         if self._cast is None:
             return True
-        decision = self._decision("tentative", node, query.resource, query.request)
-        echo = self._echoes[decision.number] = threading.Event()
-        self._unsent.put(decision)
+        echo = self._tell("tentative", node, query.resource, query.request)
         if not echo.wait(self._patience_s) and self._patience_s:
             self._patience_s = 0.0
             LOG.warning(
@@ -111,7 +97,6 @@ class Decisions:
                 "recovers, workers may over-book hosts",
                 ECHO_S,
             )
-        del self._echoes[decision.number]
         if not echo.is_set():
             return True
         time.sleep(CROSSING_S)
@@ -127,7 +112,7 @@ class Decisions:
 
     def decided(self, node: str, resource: str, request: ReportedInstance) -> None:
         """Nova chose this host."""
-        self._states.decided(node, resource, Pending((request,), self._clock()))
+        self._states.decided(node, resource, Pending((request,), time.monotonic()))
         self._tell("chosen", node, resource, request)
 
     def receive(self, text: object) -> None:
@@ -139,33 +124,30 @@ class Decisions:
         except (ReportInvalid, ValueError) as exc:
             LOG.warning("a worker's decision is ignored: %s", exc)
             return
+        echo = None
         if decision.worker == self._worker:
             self._patience_s = ECHO_S
-            if (echo := self._echoes.get(decision.number)) is not None:
-                self._states.delivered(decision.node, decision.resource)
-                echo.set()
-        elif decision.kind == "over":
+            if (echo := self._echoes.get(decision.number)) is None:
+                return  # known already
+        if decision.kind == "over":
             self._states.release(decision.node, decision.resource)
         else:
             request = ReportedInstance("", decision.vcpus, decision.core_type)
-            each = Pending((request,), self._clock(), decision.kind)
+            each = Pending((request,), time.monotonic(), decision.kind == "chosen")
             self._states.decided(decision.node, decision.resource, each)
-
-    def _decision(
-        self,
-        kind: wire.Kind,
-        node: str,
-        resource: str,
-        request: ReportedInstance | None = None,
-    ) -> Reservation:
-        booked = ((), None) if request is None else (request.vcpus, request.core_type)
-        return Reservation(self._worker, next(self._numbers), kind, resource, node, *booked)
+        if echo is not None:
+            echo.set()
 
     def _tell(
-        self, kind: wire.Kind, node: str, resource: str, request: ReportedInstance | None = None
-    ) -> None:
+        self, kind: wire.Kind, node: str, resource: str, request: ReportedInstance = _NOTHING
+    ) -> threading.Event:
+        """Tell all workers; the event is set when this worker has received its own message."""
+        echo, number = threading.Event(), next(self._numbers)
         if self._cast is not None:
-            self._unsent.put(self._decision(kind, node, resource, request))
+            self._echoes[number] = echo
+            booked = request.vcpus, request.core_type
+            self._unsent.put(Reservation(self._worker, number, kind, resource, node, *booked))
+        return echo
 
     def _run(self, cast: Callable[[str], None]) -> None:
         """Send in order; in its own thread, because a broker that is down must delay no request."""

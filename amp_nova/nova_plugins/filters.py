@@ -15,7 +15,7 @@ from nova.scheduler import filters, utils
 from nova.scheduler.host_manager import HostState
 from nova.virt import hardware
 
-from amp_nova.flavor.extra_specs import DEDICATED, NAMESPACE
+from amp_nova.flavor.extra_specs import DEDICATED
 from amp_nova.flavor.placement_resources import claims, provider_uuid
 from amp_nova.model import cpulist
 from amp_nova.nova_plugins import report_server
@@ -36,7 +36,6 @@ NO_REPORT = (
     "its agent's last report is too old",
     "this scheduler does not know yet what Nova has under way there",
 )
-_PREFIX = f"{NAMESPACE}:"
 
 
 class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
@@ -49,12 +48,9 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
 
     def filter_all(self, filter_obj_list: Any, spec_obj: Any) -> Iterator[Any]:
         """The hosts that pass; the booking is read once for all of them."""
-        specs = spec_obj.flavor.extra_specs
-        if not any(key.startswith(_PREFIX) for key in specs):
-            yield from filter_obj_list
-            return
         self._server.start()
-        booking, errors = read_booking(specs, spec_obj.flavor.vcpus)
+        flavor = spec_obj.flavor
+        booking, errors = read_booking(flavor.extra_specs, flavor.vcpus)
         if booking is not None and booking.booked and _dedicated(spec_obj):
             # The flavor's own keys were examined; only now is the image known as well.
             booking, errors = None, f"its image asks for dedicated CPUs, but {DEDICATED}"
@@ -63,7 +59,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
             LOG.warning(
                 "instance %s: flavor %s is not valid, so no host passes: %s",
                 spec_obj.instance_uuid,
-                spec_obj.flavor.name,
+                flavor.name,
                 errors,
             )
             return
@@ -98,9 +94,8 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                 if fit.refused is not None:
                     refused.append((host.nodename, fit.refused))
                     continue
-                candidates = getattr(host, "allocation_candidates", None)
-                if candidates is not None and request.vcpus:
-                    host.allocation_candidates = checked = _Candidates(candidates)
+                if request.vcpus:
+                    host.allocation_candidates = checked = _Candidates(host.allocation_candidates)
                     checked.reserve = functools.partial(attempt.reserve, host)
             host.consume_from_request = functools.partial(attempt.chose, host)
             yield host
@@ -127,7 +122,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                 return HostFit(refused=NO_REPORT[0])
             if stale_report != "last":
                 return HostFit(refused=NO_REPORT[2 if entry.report.healthy else 1])
-        if not self._server.knows(host):
+        if not self._states.knows(host):
             return HostFit(refused=NO_REPORT[3])
         fit = query.fit(entry)
         if fit is None or (fit.refused is not None and query.may_fit(entry)):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.demands import request_of
-from amp_nova.scheduling.host_fit import HostCapacity, HostFit
+from amp_nova.scheduling.host_fit import HostCapacity, HostFit, quick_fit, repacked_fit
 from amp_nova.scheduling.pending import PendingByUuid
 from amp_nova.scheduling.placement_score import BestEffortDemand
 from amp_nova.scheduling.sensitivity import Profile
@@ -24,7 +24,7 @@ it packs hosts anew whose free capacity is fragmented, up to 20 ms each. Others 
 are examined when Nova turns to them, for ``TURNING_S`` more. Results are cached until a host
 changes."""
 RESULTS_MAX = 512
-"""At most this many results are cached for each state of a host: two for each request."""
+"""How many results of a host are kept when it reports the same again: two for each request."""
 
 
 @dataclass(eq=False)
@@ -95,8 +95,7 @@ class Query:
     def __init__(self, resource: str, request: ReportedInstance) -> None:
         self.resource = resource
         self.request = request
-        self._key = cache_key(request)
-        self._quick_fit = host_fit.quick_fit_of(request)
+        self._key = repr(request)
         self._used_s = [0.0]
         self._more_s = 0.0
 
@@ -105,19 +104,17 @@ class Query:
 
         ``None`` if it cannot pin it, or if time is up.
         """
-        request = self.request
-        if pin is not None:
-            pinned = self._in_time(EXAMINING_S + TURNING_S, pin)
-            if pinned is None:
-                return None
-            request = pinned
+        most_s = EXAMINING_S + TURNING_S
+        request = self.request if pin is None else self._in_time(most_s, pin)
+        if request is None:
+            return None
         query = Query(self.resource, request)
         query._used_s, query._more_s = self._used_s, TURNING_S
         return query
 
     def _in_time(self, most_s: float, examine: Callable[[], T]) -> T | None:
         """What this returns, unless more time than this was used before."""
-        if self._used_s[0] >= most_s:
+        if self._used_s[0] >= most_s + self._more_s:
             return None
         began_s = time.thread_time()
         result = examine()
@@ -126,42 +123,20 @@ class Query:
 
     def fit(self, entry: Entry) -> HostFit | None:
         """Whether it fits a host beside all that is pending there; ``None`` if time is up."""
+        request = self.request
         if entry.counts(self.resource):
-            return host_fit.fit(entry.capacity_beside(entry.pending, self.resource), self.request)
+            return host_fit.fit(entry.capacity_beside(entry.pending, self.resource), request)
         fit: HostFit | None = entry.results.get(self._key)
-        for examine, most_s in ((self.quick_fit, EXAMINING_S), (self._repacked_fit, REPACKING_S)):
-            if fit is None:
-                fit = self._in_time(most_s + self._more_s, functools.partial(examine, entry))
+        if fit is None:
+            fit = self._in_time(EXAMINING_S, lambda: quick_fit(entry.capacity, request))
+            fit = fit or self._in_time(REPACKING_S, lambda: repacked_fit(entry.capacity, request))
+            if fit is not None:
+                entry.results[self._key] = fit
         return fit
-
-    def quick_fit(self, entry: Entry) -> HostFit | None:
-        """The fit if it is known or follows without packing the host anew."""
-        fit: HostFit | None = entry.results.get(self._key)
-        if fit is None and (fit := self._quick_fit(entry.capacity)) is not None:
-            remember(entry.results, self._key, fit)
-        return fit
-
-    def _repacked_fit(self, entry: Entry) -> HostFit:
-        return remember(
-            entry.results, self._key, host_fit.repacked_fit(entry.capacity, self.request)
-        )
 
     def may_fit(self, entry: Entry) -> bool:
         """Whether it fits if others give up what they claim, and what is gone has left for good."""
-        chosen = {r: p for r, p in entry.pending.items() if p.state == "chosen"}
+        chosen = {r: p for r, p in entry.pending.items() if p.chosen}
         if len(chosen) == len(entry.pending) or entry.counts(self.resource):
             return False
         return host_fit.fit(entry.capacity_beside(chosen), self.request).refused is None
-
-
-def remember(results: dict[str, Any], key: str, result: T) -> T:
-    """Cache a result, after forgetting all others if there are too many."""
-    if len(results) >= RESULTS_MAX:
-        results.clear()
-    results[key] = result
-    return result
-
-
-def cache_key(*values: object) -> str:
-    """A key for ``Entry.results``: unlike a tuple, a string hashes only once."""
-    return repr(values)

@@ -13,11 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 from oslo_config import cfg
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.nova_plugins.host_entry import Entry, Query
+from amp_nova.nova_plugins.host_entry import RESULTS_MAX, Entry, Query
 from amp_nova.scheduling import host_fit
 from amp_nova.scheduling.demands import request_of
 from amp_nova.scheduling.host_fit import HostFit
@@ -43,10 +45,6 @@ LOG_EVERY_S = 60.0
 """Refused reports of one kind are logged at most once in this time, whoever sends them."""
 
 
-def _any_host(_node: str) -> bool:
-    return True
-
-
 class HostStates:
     """Entries by node; thread-safe. Readers take no lock."""
 
@@ -54,19 +52,18 @@ class HostStates:
         self,
         options: cfg.ConfigOpts,
         clock: Callable[[], float] = time.monotonic,
-        known: Callable[[str], bool] = _any_host,
+        known: Callable[[str], bool] = lambda _node: True,
     ) -> None:
         """``known`` returns whether Nova has a host."""
         self._options = options
         self._clock = clock
         self._known = known
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
-        self._unreported: dict[str, PendingByUuid] = {}
-        """What is pending on hosts that have not reported."""
+        self._pending: dict[str, PendingByUuid] = {}
+        """What is pending on each host, also on those that have not reported."""
         self._cells: frozenset[str] = frozenset()
         """The cells that have said what arrives on their hosts."""
-        self._pruned_s = clock()
         self._logged_s: dict[str, float] = {}
         self.reports: Counter[str] = Counter(accepted=0)
         """How many were accepted, or refused by kind: old, unknown_host, version, malformed,
@@ -118,7 +115,7 @@ class HostStates:
     def _accept(self, report: HostReport) -> None:
         now_s, origin = self._clock(), report.origin
         previous = self._entries.get(origin.node)
-        kept = self._pending_on(origin.node)
+        kept = self._pending.get(origin.node, {})
         if previous is not None:
             last = previous.report.origin
             # Unless the last one is stale: nobody who sends reports in the name of a host locks its
@@ -129,23 +126,32 @@ class HostStates:
                 and previous.received_s >= self.oldest_s()
             ):
                 raise ReportInvalid("old", f"a newer one of {origin.node} was received before")
-            kept = after_report(previous.report, report, kept, now_s)
+            kept = after_report(previous.report, report, kept)
             if kept == previous.pending and report.same_state(previous.report):
                 previous.report = replace(previous.report, origin=origin)
                 previous.received_s = now_s
+                if len(previous.results) > RESULTS_MAX:
+                    previous.results.clear()
                 return
         entry = Entry(report, now_s, kept, profiles(report))
         entry.check()
-        self._entries[origin.node] = entry
-        self._unreported.pop(origin.node, None)
-        self._prune(now_s)
+        self._entries[origin.node], self._pending[origin.node] = entry, kept
+        options = self._options.amp_scheduler
+        if options.stale_report != "last":
+            oldest_s = now_s - FORGET_AFTER * options.stale_after_s
+            for node in [n for n, e in self._entries.items() if e.received_s < oldest_s]:
+                del self._entries[node]
 
     def decided(self, node: str, resource: str, each: Pending) -> None:
         """Count an instance on a host; ignored if Nova has no such host."""
         if node not in self._entries and not self._known(node):
             return
         with self._lock:
-            self._decide(node, resource, each)
+            entry = self._entries.get(node)
+            if entry is not None and (there := entry.report.by_uuid.get(resource)) is not None:
+                # A resize on this host, which may be reverted.
+                each = replace(each, sizes=(*each.sizes, request_of(there)))
+            self._replace(node, {**self._pending.get(node, {}), resource: each})
 
     def reserve(self, node: str, query: Query) -> HostFit:
         """Reserve capacity if it still fits; ``CONTENDED`` if what holds it may end in a moment.
@@ -158,26 +164,17 @@ class HostStates:
             if (fit := query.fit(entry)) is None:
                 return HostFit(refused="there was no time to examine it")
             if fit.refused is None:
-                each = Pending((query.request,), self._clock(), "sent")
-                self._decide(node, query.resource, each)
+                each = Pending((query.request,), self._clock(), chosen=False)
+                self.decided(node, query.resource, each)
             elif query.may_fit(entry):
                 return CONTENDED
             return fit
-
-    def delivered(self, node: str, resource: str) -> None:
-        """The bus has delivered a reservation, so from now on it counts before all later ones."""
-        with self._lock:
-            pending = self._pending_on(node)
-            if (each := pending.get(resource)) is not None and each.state == "sent":
-                each = replace(each, state="tentative", since_s=self._clock())
-                self._replace(node, {**pending, resource: each})
 
     def ordered(self, node: str, resource: str) -> bool:
         """Keep a reservation that the bus has delivered if it fits beside all delivered earlier.
 
         Those also count that came later and have the lesser UUID, or are chosen: their own worker
-        may have received them before this one. This worker's others still on their way do not: they
-        were made beside this.
+        may have received them before this one.
         """
         with self._lock:
             entry = self._entries.get(node)
@@ -186,29 +183,29 @@ class HostStates:
             before = {
                 r: p
                 for r, p in entry.pending.items()
-                if p.state in ("chosen", "gone")
-                or (p.state == "tentative" and (p.since_s <= each.since_s or r < resource))
+                if p.chosen or p.since_s <= each.since_s or r < resource
             }
             capacity = entry.capacity_beside(before, resource)
             if any(host_fit.fit(capacity, size).refused is not None for size in each.sizes):
-                self._release(node, resource)
+                self.release(node, resource)
                 return False
             return True
 
     def release(self, node: str, resource: str) -> None:
         """An instance is no longer pending on a host."""
         with self._lock:
-            self._release(node, resource)
+            pending = self._pending.get(node, {})
+            if resource in pending:
+                self._replace(node, {r: p for r, p in pending.items() if r != resource})
 
-    def pending(self, settled: bool = True) -> frozenset[str]:
-        """All instances that are pending anywhere; optionally without those that are settled."""
+    def pending(self) -> frozenset[str]:
+        """All instances that are pending anywhere."""
         with self._lock:
-            everywhere = [e.pending for e in self._entries.values()] + [*self._unreported.values()]
-        return frozenset(r for on in everywhere for r, p in on.items() if settled or not p.settled)
+            return frozenset(chain.from_iterable(self._pending.values()))
 
-    def knows(self, node: str, cell: str) -> bool:
-        """Whether a host of this cell has reported, and the cell said what arrives on it."""
-        return node in self._entries and cell in self._cells
+    def knows(self, host: Any) -> bool:
+        """Whether a host of Nova's has reported, and its cell said what arrives on it."""
+        return host.nodename in self._entries and host.cell_uuid in self._cells
 
     def follow(self, instances: NovaInstances, began_s: float, cells: Iterable[str] = ()) -> None:
         """Take what Nova has, read since ``began_s``; of these ``cells`` also all that arrives."""
@@ -217,10 +214,8 @@ class HostStates:
             for node in nova.needs if nova is not None else ():
                 there.setdefault(node, {})[resource] = nova
         with self._lock:
-            for node in self._entries.keys() | self._unreported.keys() | there.keys():
-                pending, entry = self._pending_on(node), self._entries.get(node)
-                if not pending and node not in there:
-                    continue
+            for node in self._pending.keys() | there.keys():
+                pending, entry = self._pending.get(node, {}), self._entries.get(node)
                 about = {r: instances[r] for r in pending if r in instances} | there.get(node, {})
                 reported = entry.report.by_uuid if entry is not None else {}
                 kept = after_nova(node, reported, pending, about, began_s)
@@ -228,34 +223,7 @@ class HostStates:
                     self._replace(node, kept)
             self._cells |= frozenset(cells)
 
-    def _pending_on(self, node: str) -> PendingByUuid:
-        entry = self._entries.get(node)
-        return self._unreported.get(node, {}) if entry is None else entry.pending
-
-    def _decide(self, node: str, resource: str, each: Pending) -> None:
-        entry = self._entries.get(node)
-        if entry is not None and (there := entry.report.by_uuid.get(resource)) is not None:
-            # A resize on this host, which may be reverted.
-            each = replace(each, sizes=(*each.sizes, request_of(there)))
-        self._replace(node, {**self._pending_on(node), resource: each})
-
-    def _release(self, node: str, resource: str) -> None:
-        pending = self._pending_on(node)
-        if resource in pending:
-            self._replace(node, {r: p for r, p in pending.items() if r != resource})
-
     def _replace(self, node: str, kept: PendingByUuid) -> None:
+        self._pending[node] = kept
         if (entry := self._entries.get(node)) is not None:
             self._entries[node] = replace(entry, pending=kept, results={})
-        else:
-            self._unreported[node] = kept
-
-    def _prune(self, now_s: float) -> None:
-        """Forget hosts that stopped reporting."""
-        options = self._options.amp_scheduler
-        if options.stale_report == "last" or now_s - self._pruned_s < options.stale_after_s:
-            return
-        self._pruned_s = now_s
-        oldest_s = now_s - FORGET_AFTER * options.stale_after_s
-        for node in [n for n, e in self._entries.items() if e.received_s < oldest_s]:
-            self._unreported[node] = self._entries.pop(node).pending

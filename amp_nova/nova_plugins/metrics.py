@@ -5,10 +5,7 @@ Nova's scheduler serves no HTTP, and its workers share a host: each writes a fil
 removes those of workers that have ended.
 """
 
-import contextlib
-import logging
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +16,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from amp_nova.nova_plugins.host_states import HostStates
 
-LOG = logging.getLogger(__name__)
 INTERVAL_S = 15.0
 PREFIX = "amp-nova-scheduler-"
 Outcome = Literal["passed", "invalid", "no_report", "capacity"]
@@ -59,20 +55,3 @@ def write(metrics: Metrics, folder: Path) -> None:
     for file in folder.glob(f"{PREFIX}*.prom"):
         if not Path("/proc", file.stem.removeprefix(PREFIX)).exists():
             file.unlink(missing_ok=True)
-
-
-def write_until(stopped: threading.Event, metrics: Metrics, folder: Path) -> None:
-    """Write the file again and again; remove it at the end."""
-    failed = ""
-    while True:
-        try:
-            write(metrics, folder)
-            failed = ""
-        except OSError as exc:
-            if f"{exc}" != failed:
-                LOG.warning("the scheduler's metrics cannot be written to %s: %s", folder, exc)
-            failed = f"{exc}"
-        if stopped.wait(INTERVAL_S):
-            break
-    with contextlib.suppress(OSError):
-        (folder / f"{PREFIX}{os.getpid()}.prom").unlink()

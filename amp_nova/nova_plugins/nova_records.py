@@ -10,11 +10,10 @@ import contextlib
 import functools
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import nova.context
 import nova.objects
@@ -29,12 +28,8 @@ from amp_nova.scheduling.pending import NovaInstance, NovaInstances
 from amp_nova.wire.host_report import ReportedInstance
 
 LOG = logging.getLogger(__name__)
-T = TypeVar("T")
 ANSWER_S = 5.0
 """How long to wait for a cell's answer."""
-SILENT_S = 30.0
-"""How long a cell that failed is not asked. Nova's threads wait for it, and the scheduler's own
-queries need them."""
 REREAD_S = 10.0
 """Least time between two looks for a host that Placement did not have."""
 VERSION = "1.18"
@@ -61,8 +56,6 @@ ARRIVING = {
 """Tasks during which an instance may have capacity on a host whose report does not show it yet."""
 UNFINISHED = {vm_states.BUILDING, vm_states.RESIZED}
 """States in which the same is true without a task."""
-
-
 MOVING = {"pre-migrating", "migrating", "post-migrating", "finished", "reverting"}
 """States of a migration by which its source still needs the capacity that it had."""
 
@@ -94,28 +87,24 @@ class Placement:
     ) -> None:
         self._get = get
         self._clock = clock
-        self._lock = threading.RLock()
         self._nodes: Mapping[str, str] = {}
         """The names of compute nodes by the UUID of their provider."""
         self._read_s = -math.inf
 
     def read(self) -> None:
         """Read the compute nodes; raises what the client raises."""
-        with self._lock:
-            self._read_s = self._clock()
-            # Nova gives its nodes this trait, so the providers that agents create are not listed.
-            listed = self._get("/resource_providers?required=COMPUTE_NODE")["resource_providers"]
-            self._nodes = {each["uuid"]: each["name"] for each in listed}
+        self._read_s = self._clock()
+        # Nova gives its nodes this trait, so the providers that agents create are not listed.
+        listed = self._get("/resource_providers?required=COMPUTE_NODE")["resource_providers"]
+        self._nodes = {each["uuid"]: each["name"] for each in listed}
 
     def __call__(self, node: str) -> bool:
         """Whether Nova has this host; ``False`` for a new one while Placement does not answer."""
-        if node not in self._nodes.values():
-            with self._lock:
-                if self._clock() - self._read_s >= REREAD_S:
-                    try:
-                        self.read()
-                    except Exception as exc:  # noqa: BLE001 - whatever the client raises
-                        LOG.warning("cannot look up host %s in Placement: %s", node, exc)
+        if node not in self._nodes.values() and self._clock() - self._read_s >= REREAD_S:
+            try:
+                self.read()
+            except Exception as exc:  # noqa: BLE001 - whatever the client raises
+                LOG.warning("cannot look up host %s in Placement: %s", node, exc)
         return node in self._nodes.values()
 
     def nodes_of(self, resource: str) -> set[str]:
@@ -126,68 +115,44 @@ class Placement:
         return {self._nodes[each] for each in providers & self._nodes.keys()}
 
 
-class NovaRecords:
-    """What Nova's databases say of instances."""
+def find(
+    placement: Placement, pending: Collection[str], since: datetime | None
+) -> tuple[NovaInstances, frozenset[str]]:
+    """The instances that are ``pending``, unless ``since`` is ``None`` also all that arrive.
 
-    def __init__(self, placement: Placement) -> None:
-        self._placement = placement
-        self._silent_until_s: dict[str, float] = {}
-        """Until when each cell that failed is not asked again: its threads may still wait."""
+    And those that were changed since then: a report may be as old. Of the cells that answered,
+    which it also returns; Nova logs why others are left out. Raises what Nova's API database and
+    the client of Placement raise.
+    """
+    admin = nova.context.get_admin_context()
+    instances: dict[str, NovaInstance | None] = dict.fromkeys(pending)
+    asked: dict[str, Any] = {}
+    cell_of: dict[str, str] = {}
+    for each in nova.objects.InstanceMappingList.get_by_instance_uuids(admin, [*pending]):
+        if each.cell_mapping is None:
+            uuid = each.instance_uuid
+            instances[uuid] = _in_no_cell(admin, uuid, placement)
+        else:
+            asked[each.cell_mapping.uuid] = each.cell_mapping
+            cell_of[each.instance_uuid] = each.cell_mapping.uuid
+    if since is not None:
+        asked = {each.uuid: each for each in nova.objects.CellMappingList.get_all(admin)}
+        for each in nova.objects.InstanceMappingList.get_by_cell_id(admin, None):
+            if (uuid := each.instance_uuid) not in instances:
+                instances[uuid] = _in_no_cell(admin, uuid, placement)
 
-    def find(self, pending: Collection[str], since: datetime | None) -> "Found":
-        """The instances that are ``pending``, unless ``since`` is ``None`` also all that arrive.
+    def question(context: Any) -> dict[str, NovaInstance]:
+        there = [uuid for uuid, cell in cell_of.items() if cell == context.cell_uuid]
+        return _in_a_cell(context, there, since, placement)
 
-        And those that were changed since then: a report may be as old. Raises what Nova's API
-        database and the client of Placement raise.
-        """
-        admin = nova.context.get_admin_context()
-        instances: dict[str, NovaInstance | None] = dict.fromkeys(pending)
-        mappings: dict[str, Any] = {}
-        in_cell: dict[str, list[str]] = {}
-        for each in nova.objects.InstanceMappingList.get_by_instance_uuids(admin, [*pending]):
-            if each.cell_mapping is None:
-                uuid = each.instance_uuid
-                instances[uuid] = _in_no_cell(admin, uuid, self._placement)
-            else:
-                mappings[each.cell_mapping.uuid] = each.cell_mapping
-                in_cell.setdefault(each.cell_mapping.uuid, []).append(each.instance_uuid)
-        asked = mappings.values()
-        if since is not None:
-            asked = nova.objects.CellMappingList.get_all(admin)
-            for each in nova.objects.InstanceMappingList.get_by_cell_id(admin, None):
-                if (uuid := each.instance_uuid) not in instances:
-                    instances[uuid] = _in_no_cell(admin, uuid, self._placement)
-
-        def question(context: Any) -> tuple[dict[str, NovaInstance], float]:
-            began_s = time.thread_time()
-            uuids = in_cell.get(context.cell_uuid, ())
-            return _in_a_cell(context, uuids, since, self._placement), time.thread_time() - began_s
-
-        answers = self._ask(asked, question)
-        for cell in in_cell.keys() - answers.keys():
-            for uuid in in_cell[cell]:
-                del instances[uuid]
-        for answer, _ in answers.values():
-            instances.update(answer)
-        return Found(instances, frozenset(answers), sum(cpu_s for _, cpu_s in answers.values()))
-
-    def _ask(self, cells: Collection[Any], question: Callable[[Any], T]) -> dict[str, T]:
-        """The answers by the cell's UUID; Nova logs why others are left out."""
-        now_s = time.monotonic()
-        asked = [cell for cell in cells if self._silent_until_s.get(cell.uuid, 0.0) <= now_s]
-        admin = nova.context.get_admin_context()
-        found = nova.context.scatter_gather_cells(admin, asked, ANSWER_S, question)
-        failed = {u for u, f in found.items() if nova.context.is_cell_failure_sentinel(f)}
-        self._silent_until_s |= dict.fromkeys(failed, now_s + SILENT_S)
-        return {uuid: answer for uuid, answer in found.items() if uuid not in failed}
-
-
-class Found(NamedTuple):
-    """Instances, of the cells that answered; ``cpu_s``: the CPU time that their answers took."""
-
-    instances: NovaInstances
-    cells: frozenset[str]
-    cpu_s: float
+    answers = nova.context.scatter_gather_cells(admin, [*asked.values()], ANSWER_S, question)
+    answered = {c for c, a in answers.items() if not nova.context.is_cell_failure_sentinel(a)}
+    for uuid, cell in cell_of.items():
+        if cell not in answered:
+            del instances[uuid]
+    for cell in answered:
+        instances.update(answers[cell])
+    return instances, frozenset(answered)
 
 
 def _in_no_cell(context: Any, uuid: str, placement: Placement) -> NovaInstance | None:
@@ -222,19 +187,18 @@ def _in_a_cell(
         wanted = {"deleted": False, "soft_deleted": True, "uuid": pending}
         for each in there(context, wanted, expected_attrs=[]):
             if each.uuid not in found:
-                found[each.uuid] = NovaInstance({each.node: ()}, *_progress(each))
+                found[each.uuid] = NovaInstance({each.node: ()}, _busy(each))
     return found
 
 
-def _progress(instance: Any) -> tuple[bool, bool]:
-    """Whether Nova is ``busy`` with an instance, and whether it is ``settled``."""
-    task, state = instance.task_state, instance.vm_state
-    return task is not None or state in UNFINISHED, task is None and state != vm_states.BUILDING
+def _busy(instance: Any) -> bool:
+    """Whether Nova is working on an instance, or waits for a resize to be confirmed."""
+    return instance.task_state is not None or instance.vm_state in UNFINISHED
 
 
 def _arriving(context: Any, instance: Any, placement: Placement) -> NovaInstance:
     """An instance in a cell, with what it needs on the hosts that Placement has for it."""
-    task, (busy, settled) = instance.task_state, _progress(instance)
+    task, busy = instance.task_state, _busy(instance)
     resizing = instance.vm_state == vm_states.RESIZED or task in RESIZING
     before, after = _request(instance.old_flavor or instance.flavor), _request(instance.flavor)
     moves: Collection[Any] = ()
@@ -250,12 +214,13 @@ def _arriving(context: Any, instance: Any, placement: Placement) -> NovaInstance
                 flavor = nova.objects.Flavor.get_by_id(context, each.new_instance_type_id)
                 after = _request(flavor)
     if not (before.vcpus or after.vcpus):
-        return NovaInstance({}, busy, settled)
+        return NovaInstance({}, busy)
     needs = {instance.node: [before]} if instance.node else {}
     needs = {each.source_node: [before] for each in moves} or needs
-    for node in {instance.node} - {None} if settled else placement.nodes_of(instance.uuid):
+    resting = task is None and instance.vm_state != vm_states.BUILDING
+    for node in {instance.node} - {None} if resting else placement.nodes_of(instance.uuid):
         needs.setdefault(node, []).append(after)
-    return NovaInstance(needs, busy, settled)
+    return NovaInstance(needs, busy)
 
 
 def _request(flavor: Any) -> ReportedInstance:

@@ -7,6 +7,7 @@ anything: the first request of a worker does. Until the worker knows what Nova h
 what the hosts report, requests that book capacity wait.
 """
 
+import functools
 import logging
 import threading
 import time
@@ -20,10 +21,10 @@ import oslo_messaging as messaging
 from oslo_utils import timeutils
 
 from amp_nova import message_bus
-from amp_nova.nova_plugins import metrics, options
+from amp_nova.nova_plugins import metrics, nova_records, options
 from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.nova_records import NovaRecords, Placement
+from amp_nova.nova_plugins.nova_records import Placement
 from amp_nova.wire import topics
 
 LOG = logging.getLogger(__name__)
@@ -35,14 +36,10 @@ it are refused."""
 FIRST_LOOK_S = 1.0
 """Time between the first decision that is heard and the first look into Nova's records: what other
 workers claimed before is there by then."""
-FOLLOW_UP_S = 2.0
-"""Least time between two looks while an instance is pending."""
-IDLE_S = 30.0
-"""Time between two looks for instances that arrive without having been heard of: ``az:host``."""
+LOOK_S = 30.0
+"""Time between two looks; what is only pending is also looked for before all hosts refuse."""
 MARGIN_S = 60.0
 """How much later than in Nova's records a change may be in a report: a cycle, and wrong clocks."""
-CPU_RATIO = 0.001
-"""What looking takes of a core at most, for each cell."""
 
 
 class Endpoint:
@@ -84,9 +81,8 @@ class ReportServer:
         self._placement = placement
         self._host = host
         self._started_s: float | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._servers: list[Any] = []
-        self._records = NovaRecords(placement)
         self._refreshed_s = 0.0
         self._stopped = threading.Event()
 
@@ -97,25 +93,19 @@ class ReportServer:
         with self._lock:
             if self._started_s is None:
                 self._started_s = time.monotonic()
-                for run in (self._join_workers, self._receive_reports, self._write_metrics):
-                    threading.Thread(target=run, name="amp-reports", daemon=True).start()
-
-    def wait_until_ready(self, hosts: Collection[Any]) -> None:
-        """Wait until this worker may decide about these hosts, if it has only just started."""
-        until_s, said = (self._started_s or 0.0) + READY_S, False
-        while time.monotonic() < until_s and not all(map(self.knows, hosts)):
-            if not said:
                 LOG.info(
                     "this worker has just started: its requests wait for the reports of hosts, and "
                     "for what Nova's records say of instances on their way, at most %g s",
                     READY_S,
                 )
-                said = True
-            time.sleep(0.05)
+                for run in (self._join_workers, self._receive_reports, self._write_metrics):
+                    threading.Thread(target=run, name="amp-reports", daemon=True).start()
 
-    def knows(self, host: Any) -> bool:
-        """Whether this worker knows what is under way on a host, and can tell others."""
-        return self.decisions.connected and self.states.knows(host.nodename, host.cell_uuid)
+    def wait_until_ready(self, hosts: Collection[Any]) -> None:
+        """Wait until this worker may decide about these hosts, if it has only just started."""
+        until_s = (self._started_s or 0.0) + READY_S
+        while not all(map(self.states.knows, hosts)) and time.monotonic() < until_s:
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """Stop listening."""
@@ -142,19 +132,19 @@ class ReportServer:
                     return False
         return True
 
-    def follow_up(self, arriving: bool = True) -> float:
+    def follow_up(self, arriving: bool = True) -> None:
         """Read what became of all that is pending, and what is ``arriving``.
 
-        Returns the CPU time that it took for each cell; raises what ``NovaRecords.find`` does.
+        Raises what ``nova_records.find`` does.
         """
-        began_s, cpu_s = time.monotonic(), time.thread_time()
         since = None
         if arriving:
             age_s = CONF.amp_scheduler.stale_after_s + MARGIN_S
             since = timeutils.utcnow(with_timezone=True) - timedelta(seconds=age_s)
-        found = self._records.find(self.states.pending(), since)
-        self.states.follow(found.instances, began_s, found.cells if arriving else ())
-        return (found.cpu_s + time.thread_time() - cpu_s) / max(1, len(found.cells))
+        with self._lock:  # whoever refreshes needs the answer
+            began_s = time.monotonic()
+            instances, cells = nova_records.find(self._placement, self.states.pending(), since)
+            self.states.follow(instances, began_s, cells if arriving else ())
 
     def _join_workers(self) -> None:
         """Exchange decisions with the other workers, and from then on follow Nova's records."""
@@ -165,26 +155,8 @@ class ReportServer:
         )
         workers = _client(own, topics.WORKERS)
         self.decisions.connect(lambda text: workers.cast({}, "decide", decision=text))
-        self._follow()
-
-    def _follow(self) -> None:
-        """Follow Nova's records, within ``CPU_RATIO``."""
-        failing, pause_s, rest_until_s, arrivals_s = False, FIRST_LOOK_S, 0.0, -IDLE_S
-        while not self._stopped.wait(pause_s):
-            pause_s, now_s = FOLLOW_UP_S, time.monotonic()
-            arriving = now_s - arrivals_s >= IDLE_S
-            if now_s < rest_until_s or not (arriving or self.states.pending(settled=False)):
-                continue
-            try:
-                with self._lock:  # refreshing needs the answer
-                    cost_s = self.follow_up(arriving)
-                rest_until_s = now_s + min(cost_s / CPU_RATIO, IDLE_S)
-                arrivals_s = now_s if arriving else arrivals_s
-                failing = False
-            except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
-                if not failing:
-                    LOG.warning("cannot query instances in Nova's records: %s", exc)
-                failing = True
+        self._stopped.wait(FIRST_LOOK_S)
+        self._repeat("cannot query instances in Nova's records", self.follow_up, LOOK_S)
 
     def _receive_reports(self) -> None:
         """Receive the reports of hosts that Nova has, from the bus that is meant for them."""
@@ -200,14 +172,22 @@ class ReportServer:
 
     def _until_done(self, failure: str, step: Callable[[], object]) -> None:
         """Try one step until it succeeds, or the server stops."""
+        said = ""
         while not self._stopped.is_set():
             try:
                 step()
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
-                LOG.warning("%s: %s; retrying every %g s", failure, exc, message_bus.RETRY_S)
+                if f"{exc}" != said:
+                    LOG.warning("%s: %s; retrying every %g s", failure, exc, message_bus.RETRY_S)
+                said = f"{exc}"
                 self._stopped.wait(message_bus.RETRY_S)
             else:
                 return
+
+    def _repeat(self, failure: str, step: Callable[[], object], pause_s: float) -> None:
+        while not self._stopped.is_set():
+            self._until_done(failure, step)
+            self._stopped.wait(pause_s)
 
     def _serve(self, bus: Any, topic: str, endpoint: object) -> None:
         server = messaging.get_rpc_server(
@@ -222,7 +202,8 @@ class ReportServer:
 
     def _write_metrics(self) -> None:
         if folder := CONF.amp_scheduler.metrics_directory:
-            metrics.write_until(self._stopped, self.metrics, Path(folder))
+            write = functools.partial(metrics.write, self.metrics, Path(folder))
+            self._repeat("cannot write metrics", write, metrics.INTERVAL_S)
 
 
 def _client(bus: Any, topic: str) -> Any:

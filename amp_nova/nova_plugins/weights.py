@@ -12,11 +12,12 @@ from nova.scheduler import utils, weights
 
 from amp_nova.flavor.extra_specs import Booking, best_effort
 from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.host_entry import Entry, Query, cache_key, remember
+from amp_nova.nova_plugins.host_entry import Entry
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import demands, placement_score
+from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.placement_score import NewInstance
 from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity, scale_of
 
@@ -24,14 +25,12 @@ _MOST = placement_score.GAIN_MAX
 
 
 def _weights(gain: float, speed: float) -> tuple[float, float]:
-    """What the two weighers give for a score: the efficiency weight and the scalability weight."""
-    return _clamped((gain + 1.0) / (_MOST + 1.0)), _clamped(speed / _MOST)
+    """What the two weighers give for a score: the efficiency weight and the scalability weight.
 
-
-def _clamped(score: float) -> float:
-    """A score within 0 and 1, whatever it was computed from; 0 if it is not a number."""
-    # Comparisons, because min() and max() take three times as long.
-    return score if 0.0 <= score <= 1.0 else 1.0 if score > 1.0 else 0.0
+    Within 0 and 1, whatever the score was computed from; 0 for what is not a number.
+    """
+    efficiency, scalability = (gain + 1.0) / (_MOST + 1.0), speed / _MOST
+    return min(1.0, max(0.0, efficiency)), min(1.0, max(0.0, scalability))
 
 
 NEUTRAL = _weights(gain=1.0, speed=1.0)
@@ -52,33 +51,29 @@ class _WeightsQuery:
         measured = states.sensitivity((flavor.flavorid, image))
         # Rounded, so that a slowly changing measurement does not defeat the cache.
         self._sensitivity = None if measured is None else round(measured, 2)
-        self._query = Query(spec_obj.instance_uuid, self._request)
-        self._weights_key = cache_key(self._booking, self._sensitivity)
-        # Without Ips, what it books is the same on every host.
-        sizes = [v.refcores for v in self._request.vcpus if v.refcores is not None]
-        in_ips = len(sizes) < len(self._request.vcpus)
-        self._booked = None if in_ips else tuple(sorted(sizes, reverse=True))
+        self._fit_key = repr(self._request)
+        self._weights_key = repr((self._booking, self._sensitivity))
 
     def weights(self, node: str) -> tuple[float, float]:
         """The weights of a host, cached in its entry."""
         entry = self._entry(node)
         if entry is None or not entry.usable(self._oldest_s):
             return NEUTRAL
-        cached: tuple[float, float] | None = entry.results.get(self._weights_key)
-        return cached or self._computed(entry)
+        found: tuple[float, float] | None = entry.results.get(self._weights_key)
+        if found is None:
+            found = entry.results[self._weights_key] = self._computed(entry)
+        return found
 
     def _computed(self, entry: Entry) -> tuple[float, float]:
         report, own = entry.report, self._sensitivity
-        fit = self._query.quick_fit(entry)
+        fit: HostFit | None = entry.results.get(self._fit_key)  # by the filter
         if own is None:
             own = hinted_sensitivity(self._booking.efficiency, scale_of(report.topology))
         unbooked = len(self._booking.vcpus) - len(self._request.vcpus)
-        booked = self._booked
-        if booked is None:
-            booked = tuple([d.refcores for d in demands.demands_of(self._request, report)])
+        booked = tuple(d.refcores for d in demands.demands_of(self._request, report))
         new = NewInstance(unbooked, booked, UNKNOWN if own is None else own)
         gain, speed = placement_score.score(entry.best_effort, new, fit.core_types if fit else ())
-        return remember(entry.results, self._weights_key, _weights(gain, speed))
+        return _weights(gain, speed)
 
 
 class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
@@ -90,10 +85,7 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._server = report_server.shared()
-        self._multiplier = self._configured()
-
-    def _configured(self) -> float:
-        return float(getattr(CONF.amp_scheduler, self.option))
+        self._multiplier = 1.0
 
     def weight_multiplier(self, host_state: Any) -> float:
         """The multiplier from the metadata of the host's aggregates, else the configured one."""
@@ -102,7 +94,8 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
     def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
         """The scores of all hosts; the booking is read once for all of them."""
         self._server.start()
-        self._multiplier = self._configured()  # looked up once, not for each host
+        # Looked up once, not for each host.
+        self._multiplier = float(getattr(CONF.amp_scheduler, self.option))
         weights_of = _WeightsQuery(self._server.states, weight_properties).weights
         part = self.part
         return [weights_of(w.obj.nodename)[part] for w in weighed_obj_list]

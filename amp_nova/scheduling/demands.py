@@ -56,17 +56,12 @@ def demands_on(
     ``pending``: what instances need there that Nova is working on. If several sizes are possible,
     as during a resize on the same host, the largest counts.
     """
-    counted = set()
+    everything = {i.resource: [i] for i in report.instances}
     for resource, sizes in pending.items():
-        largest = max((demands_of(s, report, resource) for s in sizes), key=sum_refcores)
-        there = report.by_uuid.get(resource)
-        if there is None or sum_refcores(largest) > sum_refcores(demands_of(there, report)):
-            counted.add(resource)
-            if resource != without:
-                yield from largest
-    for instance in report.instances:
-        if instance.resource != without and instance.resource not in counted:
-            yield from demands_of(instance, report, instance.resource)
+        everything.setdefault(resource, []).extend(sizes)
+    for resource, found in everything.items():
+        if resource != without:
+            yield from max((demands_of(s, report, resource) for s in found), key=sum_refcores)
 
 
 def sum_refcores(demands: Iterable[Demand]) -> float:

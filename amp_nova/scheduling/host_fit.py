@@ -73,12 +73,10 @@ def capacity_of(
     topology = report.topology
     everywhere = frozenset(p.id for p in topology.pcpus)
     bookable = sum(bookable_refcores(topology, everywhere).values())
-    # Iterated twice, because a list of them would take more memory than all that is kept.
-    refcores_of = (d.refcores for d in demands_on(report, without, pending))
-    booked = sum(map(_least_refcores(report), refcores_of))
-    demands = demands_on(report, without, pending)
+    demands = list(demands_on(report, without, pending))
+    booked = sum(map(_least_refcores(report), (d.refcores for d in demands)))
     empty = free_cores.empty(topology, report.reserve_ratio)
-    packing, unplaced = replay(demands, topology, empty, SEARCHED_MAX // max(1, len(everywhere)))
+    packing, unplaced = replay(demands, topology, empty)
     complete = len(unplaced) * len(everywhere) <= SEARCHED_MAX
     if complete:
         packing = place(unplaced, topology, packing.free)
@@ -115,6 +113,8 @@ def quick_fit(capacity: HostCapacity, request: ReportedInstance) -> HostFit | No
 
     ``None`` if the host has to be packed anew to find out.
     """
+    if (name := _type_for_each(capacity, request)) is not None:
+        return HostFit((name,) * len(request.vcpus))
     report, type_name = capacity.report, request.core_type
     if not request.vcpus:
         exists = any(t.name == type_name for t in report.topology.core_types)
@@ -141,36 +141,26 @@ def quick_fit(capacity: HostCapacity, request: ReportedInstance) -> HostFit | No
     return None
 
 
-def quick_fit_of(request: ReportedInstance) -> Callable[[HostCapacity], HostFit | None]:
-    """``quick_fit`` for one request and many hosts.
+def _type_for_each(capacity: HostCapacity, request: ReportedInstance) -> str | None:
+    """The core type that has a pCPU for each vCPU, if all book the same amount.
 
-    If all of its n vCPUs book the same amount, they fit if n pCPUs can hold one each. As free
-    capacities are sorted, one comparison shows that.
+    As free capacities are sorted, one comparison shows that, which saves most of the time.
     """
     count, booked = len(request.vcpus), {(v.refcores, v.ips) for v in request.vcpus}
     if len(booked) != 1 or any(v.cpus_allowed_list for v in request.vcpus):
-        return lambda capacity: quick_fit(capacity, request)
+        return None
     ((refcores, ips),) = booked
-    amount, type_name = refcores or ips or 0.0, request.core_type
-    fits: dict[str, HostFit] = {}
-
-    def answer(capacity: HostCapacity) -> HostFit | None:
-        for core_type, free, in_refcores, in_ips in capacity.free if capacity.complete else ():
-            worth = in_refcores if ips is None else in_ips
-            if not free or not worth or type_name not in (None, core_type.name):
-                continue
-            enough = amount / worth - TOLERANCE
-            if free[-1] < enough <= 1.0 and core_type.smt_busy_factor is None:
-                enough = min(enough, 1.0 - capacity.report.reserve_ratio - TOLERANCE)
-            if free[-1] < enough and core_type.smt_busy_factor is None:
-                continue  # none of them has a place here
-            if len(free) < count or free[-count] < enough:
-                break
-            name = core_type.name
-            return fits.get(name) or fits.setdefault(name, HostFit((name,) * count))
-        return quick_fit(capacity, request)
-
-    return answer
+    for core_type, free, in_refcores, in_ips in capacity.free if capacity.complete else ():
+        worth = in_refcores if ips is None else in_ips
+        if not free or not worth or request.core_type not in (None, core_type.name):
+            continue
+        enough = (refcores or ips or 0.0) / worth - TOLERANCE
+        if free[-1] < enough <= 1.0 and core_type.smt_busy_factor is None:
+            enough = min(enough, 1.0 - capacity.report.reserve_ratio - TOLERANCE)
+        if free[-1] < enough and core_type.smt_busy_factor is None:
+            continue  # none of them has a place here
+        return core_type.name if len(free) >= count and free[-count] >= enough else None
+    return None
 
 
 def repacked_fit(capacity: HostCapacity, request: ReportedInstance) -> HostFit:

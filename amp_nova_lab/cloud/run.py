@@ -162,7 +162,6 @@ class _Query:
     def __init__(self, flavor: CloudFlavor) -> None:
         self._flavor = flavor
         self._request = demands.request_of(flavor.booking)
-        self._quick_fit = host_fit.quick_fit_of(self._request)
 
     def fits(self, host: CloudHost) -> bool:
         """Whether what it books fits a host."""
@@ -170,8 +169,7 @@ class _Query:
             return True
         name = self._flavor.name
         if name not in host.fits:
-            fit = self._quick_fit(host.capacity)
-            host.fits[name] = fit or host_fit.repacked_fit(host.capacity, self._request)
+            host.fits[name] = host_fit.fit(host.capacity, self._request)
         return host.fits[name].refused is None
 
     def score(self, host: CloudHost) -> PlacementScore:

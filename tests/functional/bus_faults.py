@@ -128,12 +128,11 @@ class Worker(ReportServer):
 
         self.decisions.receive = remember  # type: ignore[method-assign]
 
-    def follow_up(self, arriving: bool = True) -> float:
+    def follow_up(self, arriving: bool = True) -> None:
         """As if there were nothing."""
         for resource in self.states.pending():
             if time.time() - float(resource) > 30:
                 self.states.release("host1", resource)
-        return 0.0
 
 
 class Requests:

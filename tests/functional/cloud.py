@@ -55,7 +55,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         self.useFixture(fixtures.MonkeyPatch(unused, fixtures.Fixture))
         # Nova's fixtures have one lock for all cells, in which a thread that reads them deadlocks
         # with other services; ``follow_up`` does what it would.
-        for name in ("FIRST_LOOK_S", "FOLLOW_UP_S"):
+        for name in ("FIRST_LOOK_S", "LOOK_S"):
             pause_s = f"amp_nova.nova_plugins.report_server.{name}"
             self.useFixture(fixtures.MonkeyPatch(pause_s, 3600.0))
         refresh = "amp_nova.nova_plugins.report_server.ReportServer.refresh"
@@ -106,6 +106,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
             self.addCleanup(agent.publisher.stop)
         for worker in self.workers:
             worker.start()
+            self.wait_until(lambda w=worker: w.decisions._cast, "the bus of the workers")
         self.cycle()
 
     def restart_scheduler(self, *workers):
@@ -124,7 +125,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
     def forget_all(self, *workers):
         """What a worker forgets as it restarts; it asks the agents, but does not look yet."""
         for worker in workers or self.workers:
-            worker.states._entries, worker.states._unreported = {}, {}
+            worker.states._entries, worker.states._pending = {}, {}
             worker.states._cells = frozenset()
             worker._started_s = time.monotonic()
         for agent in self.agents.values():

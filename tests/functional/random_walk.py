@@ -271,7 +271,7 @@ class Walk:
             left = [(str(each.guest), each.size) for each in self.left if each.host == host]
             pending = [
                 {
-                    r[:8]: ([v.refcores for v in p.sizes[0].vcpus], p.state)
+                    r[:8]: ([v.refcores for v in p.sizes[0].vcpus], p.chosen)
                     for r, p in w.states.entry(host).pending.items()
                 }
                 for w in self.cloud.workers
@@ -706,7 +706,7 @@ class Walk:
                 self.fault(f"over-booked: {host} by its agent: {over}")
 
     def look(self, *workers):
-        """What workers do every few seconds."""
+        """What workers do twice a minute."""
         for worker in workers:
             worker.follow_up()
         self.learn(workers)
@@ -731,7 +731,7 @@ class Walk:
         host = self.random.choice([h for h in self.cloud.agents if h != self.down])
         self.counts["host is heard again"] += 1
         self.say(f"{host} is heard again by {worker._host}")
-        worker.states._unreported[host] = worker.states._entries.pop(host).pending
+        del worker.states._entries[host]
         self.cloud.agents[host].publisher._request()
         until(lambda: worker.states.entry(host), STEP_S, f"{host} reports")
         self.look(worker)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scheduler worker does before it refuses a request."""
+"""What a scheduler worker does before it refuses a request, and beside its requests."""
 
 import threading
 import time
@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from oslo_config import cfg
 
-from amp_nova.nova_plugins import options, report_server
+from amp_nova import message_bus
+from amp_nova.nova_plugins import metrics, options, report_server
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.report_server import ReportServer
 from amp_nova.scheduling.pending import Pending
@@ -69,24 +70,25 @@ def test_a_database_that_fails_refuses_and_is_logged(server, monkeypatch, caplog
     assert "cannot query instances in Nova's records: no database" in caplog.text
 
 
-def test_after_a_costly_query_there_is_a_rest(server, monkeypatch):
-    """The first query of a worker takes much CPU time; what is only pending waits."""
-    queries = []
-
-    def costly(arriving):
-        queries.append(arriving)
-        server.states.follow({}, time.monotonic(), ["cell"])
-        return 1000.0
-
-    monkeypatch.setattr(server, "follow_up", costly)
-    for name in ("FIRST_LOOK_S", "FOLLOW_UP_S"):
-        monkeypatch.setattr(report_server, name, 0.01)
-    following = threading.Thread(target=server._follow)
-    following.start()
+def test_a_directory_for_metrics_that_is_missing_is_one_warning(
+    server, tmp_path, caplog, monkeypatch
+):
+    """The scheduler goes on, and writes as soon as it can."""
+    folder = tmp_path / "textfile"
+    monkeypatch.setattr(message_bus, "RETRY_S", 0.01)
+    monkeypatch.setattr(metrics, "INTERVAL_S", 0.01)
+    report_server.CONF.set_override("metrics_directory", str(folder), "amp_scheduler")
+    thread = threading.Thread(target=server._write_metrics)
+    thread.start()
     try:
-        until(lambda: server.states.knows("host1", "cell"), 10, "a first query")
-        time.sleep(0.2)
+        until(lambda: caplog.records, 10, "a warning")
+        time.sleep(0.1)
+        folder.mkdir()
+        until(lambda: list(folder.glob("*.prom")), 10, "the file")
     finally:
         server.stop()
-        following.join()
-    assert queries == [True]
+        thread.join()
+        report_server.CONF.clear_override("metrics_directory", "amp_scheduler")
+
+    (record,) = caplog.records
+    assert f"cannot write metrics: [Errno 2] No such file or directory: '{folder}" in record.message

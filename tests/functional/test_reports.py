@@ -61,14 +61,14 @@ class ReportsTest(CloudTestCase):
 
         self.states._entries, self.states._cells = {}, frozenset()
         report_server.shared()._started_s = None  # as in a worker that was just forked
-        for name in ("FIRST_LOOK_S", "FOLLOW_UP_S"):
+        for name in ("FIRST_LOOK_S", "LOOK_S"):
             self.useFixture(MonkeyPatch(f"amp_nova.nova_plugins.report_server.{name}", 0.2))
         # Nova's fixtures let no cell be read while the conductor is in one.
         cells = frozenset(
             cell.uuid for cell in objects.CellMappingList.get_all(context.get_admin_context())
         )
-        find = "amp_nova.nova_plugins.nova_records.NovaRecords.find"
-        self.useFixture(MonkeyPatch(find, lambda *_: nova_records.Found({}, cells, 0.0)))
+        find = "amp_nova.nova_plugins.nova_records.find"
+        self.useFixture(MonkeyPatch(find, lambda *_: ({}, cells)))
         self.boot(self.flavor(pref_core="1"))
         assert "this worker has just started: its requests wait" in self.stdlog.logger.output
 

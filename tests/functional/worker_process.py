@@ -51,7 +51,7 @@ def work(loaded: AmpCapacityFilter) -> None:
     server.start()
     bus = MessageBus(message_bus.transport(nova.conf.CONF), "host1")
     bus.listen(lambda: bus.send(encode(host_report(time_s=time.time()))))
-    until(lambda: server.decisions.connected, WAIT_S, "the worker's own bus")
+    until(lambda: server.decisions._cast is not None, WAIT_S, "the worker's own bus")
     bus.send(encode(host_report(time_s=time.time())))
     until(lambda: server.states.entry("host1"), WAIT_S, "a report")
     assert server.decisions.reserve("host1", Query("a", request(pref_core=1)))

@@ -176,7 +176,6 @@ LARGE = {
     "host/libvirt/hypervisor.py __init__": "independent settings with defaults",
     "model/topology.py Topology": "the machine, and what is looked up in it",
     "model/observation.py Domain": "what libvirt and Nova say of a domain, one for one",
-    "nova_plugins/report_server.py ReportServer": "the parts of a worker, one for one",
     "policies/api.py VcpuView": "the published interface of policies",
     f"{LAB}/cores.py Cores": "what a scheduler keeps of its pCPUs and vCPUs",
     f"{LAB}/guest.py Behaviour": "the present phase and turn, whose parts every step reads",

@@ -176,9 +176,8 @@ def test_a_worker_waits_again_once_a_message_has_come_back(monkeypatch):
     own, states = worker()
     sent = queue.Queue()
     own.connect(sent.put)
-    for resource, state in (("a", "sent"), ("b", "sent")):
+    for resource in "ab":
         assert own.reserve("host1", Query(resource, request(pref_core=1)))
-        assert states.entry("host1").pending[resource].state == state
     monkeypatch.setattr(decisions, "ECHO_S", 60.0)
     own.receive(sent.get(timeout=30.0))
     own.receive(sent.get(timeout=30.0))
@@ -187,7 +186,7 @@ def test_a_worker_waits_again_once_a_message_has_come_back(monkeypatch):
         last = pool.submit(own.reserve, "host1", Query("c", request(pref_core=1)))
         own.receive(sent.get(timeout=30.0))
         assert last.result(30.0)
-    assert states.entry("host1").pending["c"].state == "tentative"
+    assert states.entry("host1").pending.keys() == {"a", "b", "c"}
     own.stop()
 
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedulers' metrics as node_exporter reads them."""
 
-import logging
-import threading
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -51,27 +48,3 @@ def test_each_worker_has_a_file_and_those_of_ended_ones_go(states, tmp_path):
         ("amp_scheduler_hosts", "unhealthy"): 0,
         ("amp_scheduler_pending_instances", None): 0,
     }
-
-
-def test_a_directory_that_is_missing_is_one_warning(states, tmp_path, caplog, monkeypatch):
-    """The scheduler goes on, and writes as soon as it can."""
-    monkeypatch.setattr(metrics, "INTERVAL_S", 0.01)
-    folder, stopped = tmp_path / "textfile", threading.Event()
-    with caplog.at_level(logging.WARNING):
-        thread = threading.Thread(
-            target=metrics.write_until, args=(stopped, metrics.Metrics(states), folder)
-        )
-        thread.start()
-        try:
-            while not caplog.records:
-                assert thread.is_alive()
-            folder.mkdir()
-            while not list(folder.glob("*.prom")):
-                assert thread.is_alive()
-        finally:
-            stopped.set()
-            thread.join()
-
-    (record,) = caplog.records
-    assert f"the scheduler's metrics cannot be written to {folder}" in record.getMessage()
-    assert not list(folder.iterdir())
