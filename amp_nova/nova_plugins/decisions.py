@@ -34,6 +34,8 @@ ECHO_S = 10.0
 """How long a request waits for its own message, normally a few milliseconds. Long, because a busy
 worker must not decide alone; a bus that is down delivers no requests either. No request waits after
 one timed out until a message arrives again."""
+UNSENT_S = 60.0
+"""After this time a decision is not sent any more: it is in Nova's records, which others read."""
 CROSSING_S = 0.005
 """How long a reservation waits for others that cross it: RabbitMQ may deliver two messages to two
 queues in different orders if they are sent within about a millisecond."""
@@ -55,7 +57,7 @@ class Decisions:
         self._refresh = refresh
         self._worker = ""
         self._numbers = itertools.count()
-        self._unsent: queue.SimpleQueue[Reservation | None] = queue.SimpleQueue()
+        self._unsent: queue.SimpleQueue[tuple[Reservation, float] | None] = queue.SimpleQueue()
         self._cast: Callable[[str], None] | None = None
         self._echoes: WeakValueDictionary[int, threading.Event] = WeakValueDictionary()
         """Of messages whose return somebody waits for."""
@@ -146,13 +148,16 @@ class Decisions:
         if self._cast is not None:
             self._echoes[number] = echo
             booked = request.vcpus, request.core_type
-            self._unsent.put(Reservation(self._worker, number, kind, resource, node, *booked))
+            decision = Reservation(self._worker, number, kind, resource, node, *booked)
+            self._unsent.put((decision, time.monotonic()))
         return echo
 
     def _run(self, cast: Callable[[str], None]) -> None:
         """Send in order; in its own thread, because a broker that is down must delay no request."""
-        while (decision := self._unsent.get()) is not None:
+        while (unsent := self._unsent.get()) is not None:
+            decision, since_s = unsent
             try:
-                cast(wire.encode(decision))
+                if time.monotonic() - since_s < UNSENT_S:
+                    cast(wire.encode(decision))
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
                 LOG.warning("cannot send a decision to the other scheduler workers: %s", exc)

@@ -104,8 +104,7 @@ class Query:
 
         ``None`` if it cannot pin it, or if time is up.
         """
-        most_s = EXAMINING_S + TURNING_S
-        request = self.request if pin is None else self._in_time(most_s, pin)
+        request = self.request if pin is None else self._in_time(EXAMINING_S + TURNING_S, pin)
         if request is None:
             return None
         query = Query(self.resource, request)

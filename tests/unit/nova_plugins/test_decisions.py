@@ -5,6 +5,7 @@ import queue
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from amp_nova.nova_plugins import decisions, options
 from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_entry import Query
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.wire import decision as wire
 from amp_nova.wire.encoding import encode
 from tests.support.host_reports import host_report, request
 from tests.support.programs import until
@@ -168,6 +170,32 @@ def test_a_worker_without_a_bus_decides_alone_and_waits_only_once(monkeypatch, c
 
     assert waits.count(0.01) == 1
     assert "workers may over-book hosts" in caplog.text
+
+
+def test_what_could_not_be_sent_for_long_is_never_sent(monkeypatch):
+    """The bus was away, and all workers have read Nova's records since."""
+    now_s, sent, sending, away = [0.0], [], threading.Event(), threading.Event()
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=time.sleep)
+    monkeypatch.setattr(decisions, "time", clock)
+    own, states = worker()
+
+    def cast(text):
+        sending.set()
+        away.wait(30.0)
+        sent.append(wire.decode(text).resource)
+
+    own.connect(cast)
+    own.decided("host1", "a", request(pref_core=0.5))
+    assert sending.wait(30.0)
+    own.decided("host1", "b", request(pref_core=0.5))
+    now_s[0] = decisions.UNSENT_S
+    own.decided("host1", "c", request(pref_core=0.5))
+    away.set()
+    until(lambda: len(sent) > 1, 30, "the last one is sent")
+    own.stop()
+
+    assert sent == ["a", "c"]
+    assert states.pending() == {"a", "b", "c"}
 
 
 def test_a_worker_waits_again_once_a_message_has_come_back(monkeypatch):
