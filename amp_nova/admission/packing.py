@@ -308,7 +308,7 @@ def _search(
 
 
 def replay(
-    demands: Iterable[Demand], topology: Topology, free: FreeCores
+    demands: Iterable[Demand], topology: Topology, free: FreeCores, left_max: float = math.inf
 ) -> tuple[Packing, list[Demand]]:
     """Put vCPUs back onto the pCPUs they were packed onto; ``free`` stays as it is.
 
@@ -320,7 +320,8 @@ def replay(
         if pcpu in demand.allowed and (core_type := topology.type_of(pcpu)) is not None:
             option = _option(demand, core_type, demand.allowed)
         if pcpu is None or option is None or not made.free.fits(option, pcpu):
-            left.append(demand)
+            if len(left) <= left_max:  # one more says that they are too many
+                left.append(demand)
         else:
             made.free.take(option, pcpu)
             made.placed[demand.key] = pcpu

@@ -32,12 +32,11 @@ class Metrics:
 
     def collect(self) -> Iterable[Metric]:
         """The values now, each with the label of this worker."""
-        pending = {"": len(self._states.pending())}
         for name, text, label, values in (
             ("requests", "Requests that the filter answered.", "outcome", self.requests.copy()),
             ("reports", "Host reports received.", "outcome", self._states.reports.copy()),
             ("hosts", "Hosts that have reported.", "state", self._states.hosts()),
-            ("pending_instances", "Instances on their way.", "", pending),
+            ("pending_instances", "Instances on their way.", "", {"": len(self._states.pending())}),
         ):
             kind = CounterMetricFamily if label == "outcome" else GaugeMetricFamily
             labels = ["worker", label] if label else ["worker"]

@@ -137,10 +137,9 @@ class ReportServer:
 
         Raises what ``nova_records.find`` does.
         """
-        since = None
-        if arriving:
-            age_s = CONF.amp_scheduler.stale_after_s + MARGIN_S
-            since = timeutils.utcnow(with_timezone=True) - timedelta(seconds=age_s)
+        age_s = CONF.amp_scheduler.stale_after_s + MARGIN_S
+        oldest = timeutils.utcnow(with_timezone=True) - timedelta(seconds=age_s)
+        since = oldest if arriving else None
         with self._lock:  # whoever refreshes needs the answer
             began_s = time.monotonic()
             instances, cells = nova_records.find(self._placement, self.states.pending(), since)

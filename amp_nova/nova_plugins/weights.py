@@ -97,8 +97,7 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
         # Looked up once, not for each host.
         self._multiplier = float(getattr(CONF.amp_scheduler, self.option))
         weights_of = _WeightsQuery(self._server.states, weight_properties).weights
-        part = self.part
-        return [weights_of(w.obj.nodename)[part] for w in weighed_obj_list]
+        return [weights_of(w.obj.nodename)[self.part] for w in weighed_obj_list]
 
     def _weigh_object(self, host_state: Any, weight_properties: Any) -> float:
         (weight,) = self.weigh_objects([weights.WeighedHost(host_state, 0.0)], weight_properties)

@@ -6,6 +6,7 @@ and may use all bookable pCPUs unless Nova pins it to NUMA cells.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from amp_nova.admission.packing import Demand, least_refcores
@@ -56,11 +57,11 @@ def demands_on(
     ``pending``: what instances need there that Nova is working on. If several sizes are possible,
     as during a resize on the same host, the largest counts.
     """
-    everything = {i.resource: [i] for i in report.instances}
-    for resource, sizes in pending.items():
-        everything.setdefault(resource, []).extend(sizes)
-    for resource, found in everything.items():
+    there = report.by_uuid
+    for resource in chain(there, (r for r in pending if r not in there)):
         if resource != without:
+            found = [there[resource]] if resource in there else []
+            found += pending.get(resource, ())
             yield from max((demands_of(s, report, resource) for s in found), key=sum_refcores)
 
 

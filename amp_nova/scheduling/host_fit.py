@@ -73,10 +73,12 @@ def capacity_of(
     topology = report.topology
     everywhere = frozenset(p.id for p in topology.pcpus)
     bookable = sum(bookable_refcores(topology, everywhere).values())
-    demands = list(demands_on(report, without, pending))
-    booked = sum(map(_least_refcores(report), (d.refcores for d in demands)))
+    # Iterated twice, because a list of them would take more memory than all that is kept.
+    refcores_of = (d.refcores for d in demands_on(report, without, pending))
+    booked = sum(map(_least_refcores(report), refcores_of))
+    demands = demands_on(report, without, pending)
     empty = free_cores.empty(topology, report.reserve_ratio)
-    packing, unplaced = replay(demands, topology, empty)
+    packing, unplaced = replay(demands, topology, empty, SEARCHED_MAX // max(1, len(everywhere)))
     complete = len(unplaced) * len(everywhere) <= SEARCHED_MAX
     if complete:
         packing = place(unplaced, topology, packing.free)
