@@ -22,12 +22,11 @@ class Validator(base.ExtraSpecValidator):  # type: ignore[misc]
 
 def register() -> list[Validator]:
     """One validator for all keys of the namespace: the table knows which there are."""
-    key = {"name": "key", "pattern": ".*", "description": "A key of amp-nova's grammar."}
     return [
         Validator(
             name=f"{NAMESPACE}:{{key}}",
             description="What an instance books, and how it is scheduled.",
             value={"type": str, "description": "What the grammar allows for this key."},
-            parameters=[key],
+            parameters=[{"name": "key", "pattern": ".*", "description": "A key of the grammar."}],
         )
     ]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import FreeCores
 from amp_nova.admission.packing import need_cores, pack, place, replay
@@ -56,8 +58,7 @@ class HostCapacity:
     refcores: float
 
 
-@dataclass(frozen=True, slots=True)
-class HostFit:
+class HostFit(Struct, frozen=True):
     """Whether a request fits: the core type of each vCPU, largest first, or why it is refused."""
 
     core_types: tuple[str, ...] = ()
@@ -115,12 +116,12 @@ def quick_fit(capacity: HostCapacity, request: ReportedInstance) -> HostFit | No
 
     ``None`` if the host has to be packed anew to find out.
     """
-    if (name := _type_for_each(capacity, request)) is not None:
-        return HostFit((name,) * len(request.vcpus))
     report, type_name = capacity.report, request.core_type
     if not request.vcpus:
         exists = any(t.name == type_name for t in report.topology.core_types)
         return HostFit() if exists else HostFit(refused=f"it has no core type '{type_name}'")
+    if (name := _type_for_each(capacity, request)) is not None:
+        return HostFit((name,) * len(request.vcpus))
     if not capacity.free:
         return HostFit(refused="its core types have no coefficients: calibrate the host")
     types = [f.core_type for f in capacity.free if type_name in (None, f.core_type.name)]
@@ -148,10 +149,10 @@ def _type_for_each(capacity: HostCapacity, request: ReportedInstance) -> str | N
 
     As free capacities are sorted, one comparison shows that, which saves most of the time.
     """
-    count, booked = len(request.vcpus), {(v.refcores, v.ips) for v in request.vcpus}
-    if len(booked) != 1 or any(v.cpus_allowed_list for v in request.vcpus):
-        return None
-    ((refcores, ips),) = booked
+    count, refcores, ips = len(request.vcpus), request.vcpus[0].refcores, request.vcpus[0].ips
+    for vcpu in request.vcpus:
+        if vcpu.refcores != refcores or vcpu.ips != ips or vcpu.cpus_allowed_list:
+            return None
     for core_type, free, in_refcores, in_ips in capacity.free if capacity.complete else ():
         worth = in_refcores if ips is None else in_ips
         if not free or not worth or request.core_type not in (None, core_type.name):
