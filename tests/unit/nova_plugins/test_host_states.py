@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a scheduler knows about hosts: the last reports, and its own decisions until they show."""
 
+import itertools
 import statistics
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -197,6 +199,39 @@ def test_a_silent_host_becomes_stale_and_is_forgotten_later(states, clock, stale
 
     assert (states.entry("host1") is None) is (stale_report == "refuse")
     assert states.entry("host2") is not None
+
+
+@pytest.mark.parametrize("stale_report", ["refuse", "last"])
+def test_what_is_pending_on_a_host_outlives_its_silence(states, clock, stale_report):
+    """A build there is not lost when another host's report makes a worker forget it."""
+    states._options.set_override("stale_report", stale_report, "amp_scheduler")
+    receive(states)
+    decide(states, "host1", "a", request(pref_core=2))
+    clock.now_s += 4000
+    receive(states, node="host2", time_s=clock.now_s)
+    assert states.pending() == {"a"}
+
+    receive(states, sequence=2, time_s=clock.now_s)
+    assert set(states.entry("host1").pending) == {"a"}
+    assert fit(states.entry("host1").capacity, request(pref_core=2)).refused
+
+
+def test_a_request_that_ran_out_of_time_examines_the_host_that_nova_turns_to(states, monkeypatch):
+    """Hosts of which it knows nothing yet pass; each takes 10 ms here."""
+    now_s = itertools.count(0.0, 0.01)
+    monkeypatch.setattr(host_entry, "time", SimpleNamespace(thread_time=now_s.__next__))
+    for number in range(100):
+        receive(states, instance("a", (1.6, 2), (0.6, 0), (0.6, 1)), node=f"host{number}")
+    entries = [states.entry(f"host{number}") for number in range(100)]
+    query = Query("b", request(2, pref_core=0.4))
+    fits = [query.fit(entry) for entry in entries]
+
+    assert 0 < sum(each is not None for each in fits) < 10
+    assert fits[-1] is None
+    assert not query.turned().fit(entries[-1]).refused
+    refused = [query.turned().fit(entry) for entry in reversed(entries)]
+    assert refused[-1] is not None, "known from before"
+    assert None in refused, "not more than its time in all"
 
 
 class TestDecisions:
