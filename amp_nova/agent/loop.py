@@ -206,7 +206,7 @@ class Loop:
         own = state.profiles.coefficients(r for r, i in state.instances.items() if i.adaptive)
         here = memo(instances.on_host, state.instances, kept, weights, excluded, own)
         here = memo(homes.on_one_type, here, topology)
-        packed = memo(homes.pack, here, topology, terms, state.packed)
+        packed = memo(homes.pack, here, topology, terms, state.packed, state.profiles.trials(own))
         context = Context(topology, terms, packed, state.kept_free, state.policy.placing(topology))
         entitlements = memo(entitle, here, context)
         policy = policy_runner.decide(
@@ -311,6 +311,7 @@ def _history(state: State, key: VcpuKey, topology: Topology) -> VcpuView:
         ipc=profile.per_ref_ns if profile.ipc is None else profile.ipc,
         speedup=None if speedup is None else speedup.value,
         sampled=profile.sampled is not None,
+        speeds=profile.speeds,
         hint=hinted_speedup(booking.efficiency, topology),
         cpu_s=state.accounts.cpu_s(key),
         parallel=booking.parallel is True,

@@ -7,6 +7,7 @@ finds its place. Paused instances keep the capacity that they occupy.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from msgspec import structs
 
@@ -45,16 +46,19 @@ def pack(
     topology: Topology,
     terms: Terms,
     before: Mapping[VcpuKey, int | None],
+    trials: Mapping[VcpuKey, str] = MappingProxyType({}),
 ) -> Packed:
     """Pack all booked vCPUs of a host.
 
-    ``before``: the last packing (``Packed.pcpus``), empty for the first one. If not all fit, those
+    ``before``: the last packing (``Packed.pcpus``), empty for the first one; ``trials``: the core
+    types on which vCPUs are to be measured, if there is room. If not all fit, those
     that had a place keep one. Where all vCPUs of an instance have the same limit
     (``terms.one_limit``), they are also on one core type: if the packing splits an instance, it is
     repeated with the instance on each core type in turn, from the slowest, until all its vCPUs find
     capacity. If no type has enough, the instance is over-booked on the fastest.
     """
-    packed = _pack(instances, topology, terms, before)
+    apart = not (terms.one_limit or topology.one_type)  # its vCPUs may be on several core types
+    packed = _pack(instances, topology, terms, before, trials if apart else MappingProxyType({}))
     trial = list(instances)
     while terms.one_limit and (i := _split(trial, packed, topology)) is not None:
         instance = trial[i]
@@ -83,6 +87,7 @@ def _pack(
     topology: Topology,
     terms: Terms,
     before: Mapping[VcpuKey, int | None],
+    trials: Mapping[VcpuKey, str] = MappingProxyType({}),
 ) -> Packed:
     demands = {
         (i.resource, index): demand
@@ -91,6 +96,9 @@ def _pack(
         if (demand := _demand(i, index, topology, before)) is not None
     }
     packing, own = own_coefficients.pack(demands.values(), topology, terms.reserve_ratio)
+    packing = own_coefficients.trial(
+        demands.values(), packing, trials, topology, terms.reserve_ratio
+    )
     demands = {
         key: structs.replace(d, coefficients=own.get(key, own_coefficients.NONE))
         for key, d in demands.items()

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from amp_nova.admission import packing as packing_
 from amp_nova.admission.packing import Demand, Packing
+from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 
 PARTS = (1.0, 0.75, 0.5, 0.25)
@@ -71,6 +72,30 @@ def pack(
         if tried.complete:
             return replace(tried, unplaced=packing.unplaced), eased
     return packing, {}
+
+
+def trial(
+    demands: Collection[Demand],
+    packing: Packing,
+    trials: Mapping[VcpuKey, str],
+    topology: Topology,
+    reserve_ratio: float,
+) -> Packing:
+    """The packing with one vCPU on the core type where it is to be measured, if there is room.
+
+    No other vCPU gives way, and the one on trial stays until it has been measured or there is no
+    room any more. ``trials``: the core types, by vCPU.
+    """
+    by_key = {d.key: d for d in demands}
+    for key, name in trials.items() if packing.complete else ():
+        demand = by_key.get(key)
+        if demand is None or not demand.coefficients or demand.core_type is not None:
+            continue
+        moved = by_key | {key: structs.replace(demand, core_type=name)}
+        tried = packing_.pack(list(moved.values()), topology, reserve_ratio)
+        if tried.complete and tried.placed | {key: packing.placed[key]} == packing.placed:
+            return tried
+    return packing
 
 
 def _eased(demand: Demand, core_type: CoreType, part: float) -> Mapping[str, float]:

@@ -52,7 +52,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amp_nova.hardware.effective_speed import speed, speed_over
 from amp_nova.policies.api import Decision, HostView, at_least
 from amp_nova.policies.placing import deficit, virtual_time
 from amp_nova.policies.placing.deficit import Accounts
@@ -127,9 +126,10 @@ class AcfsPolicy:
         for name, instance in instances.items():
             height = (whole[name] - least) / (most - least) if most > least else 0.0
             favour = UNFAIRNESS_KEPT * (self.unfairness_factor - 1.0) * height
-            alone = speed_over(types, instance.alone, own[name])
+            speeds = instance.speeds(types, own[name])
+            alone = math.fsum([a * s for a, s in zip(instance.alone, speeds, strict=True)])
             weight = instance.vcpus[0].weight * (1.0 + favour)
-            rates[name] = [speed(types, at, own[name]) / alone / weight for at in range(len(types))]
+            rates[name] = [s / alone / weight for s in speeds]
         return rates
 
 

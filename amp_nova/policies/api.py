@@ -53,6 +53,9 @@ class VcpuView(Struct, frozen=True):
     """Estimate of its speed on the fastest core type over that on the slowest."""
     sampled: bool = False
     """Whether ``speedup`` was measured on both core types; otherwise a model estimated it."""
+    speeds: tuple[float | None, ...] = ()
+    """Measured speed on each core type over the slowest, in the order of ``Topology.core_types``;
+    ``None``: it has not run on both."""
     hint: float | None = None
     """The speedup that its flavor states (``amp:efficiency``); prefer ``speedup`` if known."""
     asleep: bool = False
@@ -60,9 +63,10 @@ class VcpuView(Struct, frozen=True):
     cpu_s: tuple[float, ...] = ()
     """CPU seconds in the last interval on each core type, in the order of ``Topology.core_types``;
     empty: unknown."""
-    parallel: bool = False
-    """Whether the vCPUs of its instance run one program, whose threads wait for each other
-    (``amp:parallel``): a faster core type is of use only to all of them together."""
+    parallel: bool | None = None
+    """Whether the vCPUs of its instance run one program, whose threads wait for each other: a
+    faster core type is of use only to all of them together. The flavor says so (``amp:parallel``),
+    or it was recognised; ``None``: it was not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the performance counters say about every vCPU, carried from one observation to the next."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -45,8 +45,12 @@ class VcpuProfile(Struct, frozen=True):
     """The most certain estimate of its speed on the fastest core type over the slowest."""
     sampled: SpeedupEstimate | None = None
     """The estimate from its rates on both core types, if it ran on both."""
+    speeds: tuple[float | None, ...] = ()
+    """Measured speed on each core type over the slowest, slowest first, where it ran on both."""
     coefficients: Mapping[str, float] = MappingProxyType({})
     """Its own coefficients, by name of the core type."""
+    trial: str | None = None
+    """The core type that own coefficients are relative to, until it was measured there, too."""
     per_ref_ns: float | None = None
     """Instructions per nanosecond of CPU time over the core type's coefficient: ranks vCPUs where
     cycles are not counted."""
@@ -106,6 +110,14 @@ class Profiles:
             if resource in own and entry.profile.coefficients:
                 own[resource][index] = entry.profile.coefficients
         return own
+
+    def trials(self, resources: Collection[str]) -> dict[VcpuKey, str]:
+        """The core types on which vCPUs of these instances are still to be measured."""
+        return {
+            key: entry.profile.trial
+            for key, entry in (self.entries.items() if resources else ())
+            if key[0] in resources and entry.profile.trial is not None
+        }
 
     def drift(self, now_ns: int) -> dict[str, float]:
         """Measured speedup over the ratio of coefficients, by core type; only known ones."""
@@ -193,7 +205,6 @@ def _concluded(
     types = platform.core_types
     last, theirs, own = len(types) - 1, types[base].coefficient, {}
     fastest = speedup.speedup(platform, counters, last, 0, now_s)
-    sampled = speedup.from_sampling(platform, counters, last, 0, now_s)
     for position, core_type in enumerate(types):
         ours, estimate = core_type.coefficient, fastest
         if position == base or ours is None or theirs is None:
@@ -211,7 +222,10 @@ def _concluded(
         coefficient = types[counters.position].coefficient
         per_ref_ns = None if coefficient is None else now.ips.value / coefficient / 1e9
     ipc = now.ipc if now else None
-    return VcpuProfile(ipc, counters.score, fastest, sampled, own, per_ref_ns)
+    measured = [speedup.from_sampling(platform, counters, p, 0, now_s) for p in range(len(types))]
+    speeds = tuple([None if e is None else e.value for e in measured])
+    trial = types[base].name if own and counters.types[base] is None else None
+    return VcpuProfile(ipc, counters.score, fastest, measured[-1], speeds, own, trial, per_ref_ns)
 
 
 def moved(profiles: Profiles, observation: Observation, positions: Positions) -> Profiles:

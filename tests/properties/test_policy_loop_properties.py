@@ -119,7 +119,10 @@ def test_booked_never_below_booking_and_nobody_starves(policy, seed):
         assert run_s <= DURATION_S * len(host.topology.pcpus_of(core_type.name)) + 1e-6
 
 
-SHARING = ("a-dwrr", "aash", "acfs", "amp-adaptive-fair", "amp-fair", "eqp", "hsp", "prop-sp", "rr")
+SHARING = (
+    *("a-dwrr", "aash", "acfs", "amp-adaptive-fair", "amp-fair", "amp-r-fair"),
+    *("eqp", "hsp", "prop-sp", "rr"),
+)
 """Policies that give fast cores to whoever is behind or gains; others do not move guests for it."""
 
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from amp_nova.hardware.effective_speed import alone_shares, running_at_a_time, speed_over
+from amp_nova.hardware.effective_speed import alone_shares, running_at_a_time, speed, speed_over
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType
 from amp_nova.policies.api import HostView, Places, VcpuView
@@ -41,6 +41,16 @@ class InstanceView(Struct, frozen=True):
     instance with many vCPUs might never be tried, because the mean speedup is assumed for it."""
     untried: bool = False
     """Whether its speedup is unknown, but will be once it has run on other core types."""
+
+    def speeds(self, types: tuple[CoreType, ...], speedup: float) -> list[float]:
+        """Its speed on each core type over the slowest; between these, measured if possible."""
+        last = len(types) - 1
+        measured = [
+            mean_known([v.speeds[at] for v in self.vcpus if v.speeds], None)
+            for at in range(1, last)
+        ]
+        inner = [speed(types, at, speedup) if m is None else m for at, m in enumerate(measured, 1)]
+        return [1.0, *inner, speedup][: len(types)]
 
     @property
     def active(self) -> list[VcpuView]:

@@ -66,7 +66,7 @@ def test_the_quota_follows_what_the_work_gains_and_so_does_the_account():
 
     Reference seconds are CPU seconds times the coefficient of that very time.
     """
-    host, loop = hosted(guest(speed=1.2, start_on="fast", pref_core="0.5"))
+    host, loop = hosted(guest(speed=1.2, core_type="fast", pref_core="0.5"))
 
     begun, known = cycles(host, loop, 2), cycles(host, loop, 19)
 
@@ -94,6 +94,27 @@ def test_the_flavor_says_who_goes_by_its_own_else_the_operator(adaptive, flavor)
     assert (quota(cycles(host, loop, 5)) > 0.3) is expected
 
 
+@pytest.mark.parametrize(("neighbours", "off"), [(0, 0.0), (2, 0.4)])
+def test_a_trial_on_the_reference_core_type_measures_what_no_model_knows(neighbours, off):
+    """If there is room, the second window is there; without, the estimate is as good as a model's.
+
+    The host was not calibrated, so nothing tells that the work waits for memory.
+    """
+    guests = [guest(speed=1.1, start_on="fast", pref_core="0.5")]
+    guests += [guest(f"g{i}", start_on="slow", pref_core="0.9") for i in range(neighbours)]
+    host = SimHost(topology(1, 2, 3.0), guests)
+    loop = Loop(host, host, ADAPTIVE, stopwatch=lambda: 0.0)
+    cycles(host, loop, 5)
+    before = host.meters("vm")[0].progress_ref_s
+
+    cycles(host, loop, 20)
+
+    booked = 20 * 0.5
+    assert host.meters("vm")[0].progress_ref_s - before == pytest.approx(
+        booked * (1.0 - off), rel=0.02 if not off else 0.2
+    )
+
+
 @pytest.mark.parametrize("coefficient", [1.5, 2.375, 4.7])
 @pytest.mark.parametrize("gain", [0.05, 0.2, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("on", ["slow", "fast"])
@@ -103,7 +124,7 @@ def test_after_a_calibration_one_core_type_is_enough(coefficient, gain, on):
     off = {}
     for known in (True, False):
         made = calibrated(coefficient) if known else topology(2, 2, coefficient)
-        guests = [guest(speed=truth, start_on=on, pref_core="0.5")]
+        guests = [guest(speed=truth, core_type=on, pref_core="0.5")]
         host = SimHost(made, guests, counting=Counting(noise_ratio=0.02))
         report = cycles(host, Loop(host, host, ADAPTIVE, stopwatch=lambda: 0.0), 5)
         found = report.domains[0].vcpus[0].profile.coefficients["fast"]
