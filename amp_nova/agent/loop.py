@@ -314,5 +314,5 @@ def _history(state: State, key: VcpuKey, topology: Topology) -> VcpuView:
         speeds=profile.speeds,
         hint=hinted_speedup(booking.efficiency, topology),
         cpu_s=state.accounts.cpu_s(key),
-        parallel=booking.parallel is True,
+        parallel=booking.parallel,
     )

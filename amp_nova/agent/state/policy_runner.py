@@ -4,11 +4,12 @@
 import logging
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from msgspec import Struct, structs
 
+from amp_nova.agent.state import parallel_programs
 from amp_nova.agent.state.idle_capacity import (
     BookedUse,
     Places,
@@ -17,6 +18,7 @@ from amp_nova.agent.state.idle_capacity import (
     booked_use,
     overtaken,
 )
+from amp_nova.agent.state.parallel_programs import Evidence
 from amp_nova.control.entitlement import Entitlement, Entitlements
 from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.model.topology import Topology
@@ -73,7 +75,7 @@ class PolicyState(Struct, frozen=True):
 
     ``places``: the pCPUs of the vCPUs that it has placed; ``placed``: all vCPUs that it ever
     placed, to be released when it is dropped; ``rejected``: unusable answers, the last ``faults``
-    of them in a row.
+    of them in a row; ``evidence``: which instances seem to run parallel programs.
     """
 
     policy: Policy
@@ -84,6 +86,7 @@ class PolicyState(Struct, frozen=True):
     faults: int = 0
     demand: RecentDemand = RecentDemand()
     use: BookedUse = BookedUse()
+    evidence: Mapping[str, Evidence] = MappingProxyType({})
 
     def placing(self, topology: Topology) -> bool:
         """Whether it places best effort on this host."""
@@ -132,6 +135,8 @@ def _ask(
     use = booked_use(state.use, entitlements, demand_ratios, state.demand, elapsed_ns / 1e9)
     state = structs.replace(state, use=use)
     view = _view(state, settings, now, entitlements, ratios)
+    evidence = parallel_programs.advance(state.evidence, view.vcpus, view.elapsed_s)
+    view = replace(view, vcpus=parallel_programs.recognised(view.vcpus, evidence))
     last = structs.replace(
         state.last,
         time_ns=now.time_ns,
@@ -139,7 +144,7 @@ def _ask(
         readings=now.readings,
         cpu_s={key: view.cpu_s for key, view in now.history.items()},
     )
-    state = structs.replace(state, last=last)
+    state = structs.replace(state, last=last, evidence=evidence)
     return (
         _answered(state, view, now.readings)
         if view.asymmetric
