@@ -45,8 +45,6 @@ as a claim in Placement takes; of one whose claims were all refused, only Nova's
 RETRY_S = 0.005, 0.025
 """Shortest and longest pause before it looks again; random, so that two of them do not meet."""
 
-_NOTHING = ReportedInstance("")
-
 
 class Decisions:
     """The decisions of this worker, and those that it receives; thread-safe."""
@@ -141,13 +139,13 @@ class Decisions:
             echo.set()
 
     def _tell(
-        self, kind: wire.Kind, node: str, resource: str, request: ReportedInstance = _NOTHING
+        self, kind: wire.Kind, node: str, resource: str, request: ReportedInstance | None = None
     ) -> threading.Event:
         """Tell all workers; the event is set when this worker has received its own message."""
         echo, number = threading.Event(), next(self._numbers)
         if self._cast is not None:
             self._echoes[number] = echo
-            booked = request.vcpus, request.core_type
+            booked = (request.vcpus, request.core_type) if request is not None else ()
             decision = Reservation(self._worker, number, kind, resource, node, *booked)
             self._unsent.put((decision, time.monotonic()))
         return echo

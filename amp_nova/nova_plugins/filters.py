@@ -51,7 +51,9 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         self._server.start()
         flavor = spec_obj.flavor
         booking, errors = read_booking(flavor.extra_specs, flavor.vcpus)
-        if booking is not None and booking.booked and _dedicated(spec_obj):
+        topology = spec_obj.numa_topology  # real-time and mixed guests have dedicated CPUs, too
+        dedicated = topology is not None and any(cell.pcpuset for cell in topology.cells)
+        if booking is not None and booking.booked and dedicated:
             # The flavor's own keys were examined; only now is the image known as well.
             booking, errors = None, f"its image asks for dedicated CPUs, but {DEDICATED}"
         if booking is None:
@@ -203,12 +205,6 @@ class _Candidates(list[Any]):
 
     def __bool__(self) -> bool:
         return len(self) > 0 and self.reserve()
-
-
-def _dedicated(spec_obj: Any) -> bool:
-    """Whether a request asks for dedicated CPUs, as all real-time and mixed guests do."""
-    topology = spec_obj.numa_topology
-    return topology is not None and any(cell.pcpuset for cell in topology.cells)
 
 
 def _pinned(request: ReportedInstance, host: Any, spec_obj: Any) -> ReportedInstance | None:

@@ -31,11 +31,8 @@ RESULTS_MAX = 512
 class Entry:
     """One host: its last report, pending instances, and cached results that follow from both.
 
-    ``received_s``: when the report was.
-    ``sensitivities``: what its measurements say of each flavor and image.
-    ``results`` caches fits and weights by ``cache_key``; they share it, because filling a second
-    dictionary on every host would take longer. A change of the host's state makes a new entry, so
-    cached results never outlive it.
+    ``sensitivities``: what its measurements say of each flavor and image. ``results``: fits and
+    weights; a change of the host's state makes a new entry, so cached results never outlive it.
     """
 
     report: HostReport

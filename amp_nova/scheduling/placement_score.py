@@ -9,7 +9,6 @@ ignored. Speeds are in reference cores.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from amp_nova.policies.placing.core_shares import wanted_to_run
 from amp_nova.scheduling.sensitivity import UNKNOWN, scale_of, sensitivity_of
@@ -51,17 +50,6 @@ class NewInstance:
     sensitivity: float = UNKNOWN
 
 
-class PlacementScore(NamedTuple):
-    """What a host is worth to an instance, and to the cloud.
-
-    ``gain``: the cloud's gain in throughput, in reference cores per vCPU (per reference core for
-    bookings). ``speed``: the mean speed of its best-effort vCPUs there, in reference cores.
-    """
-
-    gain: float
-    speed: float
-
-
 def best_effort_demand(
     report: HostReport, free_cores: Mapping[str, Sequence[float]]
 ) -> BestEffortDemand:
@@ -87,8 +75,12 @@ def idle_worth(coefficient: float) -> float:
 
 def score(
     demand: BestEffortDemand, new: NewInstance, core_types: Sequence[str] = ()
-) -> PlacementScore:
-    """The score of a host for an instance; ``core_types``: where its booked vCPUs are packed."""
+) -> tuple[float, float]:
+    """The cloud's gain in throughput if an instance goes to a host, and its speed there.
+
+    The gain is in reference cores per vCPU, or per reference core for bookings, the speed of its
+    best-effort vCPUs in reference cores. ``core_types``: where its booked vCPUs are packed.
+    """
     cores, displacing = dict(demand.cores), 0.0
     for name, refcores in zip(core_types, new.booked_refcores, strict=False):
         coefficient = demand.coefficients[name]
@@ -98,7 +90,7 @@ def score(
     throughput, speed = _throughput(demand, cores, new)
     booked = math.fsum(new.booked_refcores)
     gain = booked + throughput - demand.throughput - FAST_CORE_COST_RATIO * displacing
-    return PlacementScore(gain / (booked + new.best_effort or 1.0), speed)
+    return gain / (booked + new.best_effort or 1.0), speed
 
 
 def _throughput(

@@ -13,7 +13,7 @@ from amp_nova.model.topology import Topology
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.demands import demands_of
 from amp_nova.scheduling.host_fit import HostCapacity, HostFit
-from amp_nova.scheduling.placement_score import BestEffortDemand, PlacementScore
+from amp_nova.scheduling.placement_score import BestEffortDemand
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
 RESERVE_RATIO = 0.05
@@ -46,7 +46,7 @@ class CloudHost:
         self.unplaced = 0
         """How many admitted vCPUs have no place."""
         self.fits: dict[str, HostFit] = {}
-        self.scores: dict[str, PlacementScore] = {}
+        self.scores: dict[str, tuple[float, float]] = {}
         """Results by flavor name, like ``fits``; both are discarded at every change."""
         self._instances: dict[str, ReportedInstance] = {}
         self._capacity: HostCapacity | None = None

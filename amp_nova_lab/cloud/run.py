@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from amp_nova.flavor.extra_specs import best_effort
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling import demands, host_fit, placement_score
-from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
+from amp_nova.scheduling.placement_score import NewInstance
 from amp_nova_lab.cloud.host import RESERVE_RATIO, CloudFlavor, CloudHost
 
 NOTHING_BOOKED = demands.request_of(best_effort(1))
@@ -172,7 +172,7 @@ class _Query:
             host.fits[name] = host_fit.fit(host.capacity, self._request)
         return host.fits[name].refused is None
 
-    def score(self, host: CloudHost) -> PlacementScore:
+    def score(self, host: CloudHost) -> tuple[float, float]:
         """The score of a host that the instance fits; scores compare by gain first."""
         name = self._flavor.name
         if name not in host.scores:

@@ -89,7 +89,7 @@ def scheduler(broker: Broker) -> Iterator[Scheduler]:
     """Who receives the reports."""
     made = Scheduler(broker.url)
     yield made
-    made.server.stop()
+    made.close()
 
 
 @contextlib.contextmanager
@@ -145,7 +145,7 @@ def test_that_no_scheduler_listens_is_said_until_one_does(tmp_path, broker):
         assert NO_SCHEDULER in here.log.read_text()
         late = Scheduler(f"{broker.url}empty")
         until(lambda: not here.metric("amp_host_warnings", about="no_scheduler"), 60, "an answer")
-        late.server.stop()
+        late.close()
 
 
 @pytest.mark.fault("broker stopped (SIGSTOP)", HOLDS)
@@ -189,7 +189,7 @@ def test_a_broker_that_is_replaced(tmp_path, record_property):
                 until(lambda: scheduler.reports["replaced"], PATIENCE_S, "a report")
                 record_property("recovery_s", time.monotonic() - began_s)
             finally:
-                scheduler.server.stop()
+                scheduler.close()
                 second.stop()
             assert here.process.poll() is None
     finally:

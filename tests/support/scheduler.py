@@ -46,6 +46,11 @@ class Scheduler:
     def listens(self, _context: object) -> None:
         """Answer an agent that asks."""
 
+    def close(self) -> None:
+        """Stop listening, before the broker ends: an answer to nobody would be sent for ever."""
+        self.server.stop()
+        self.server.wait()
+
     def forget_ended(self, node: str) -> None:
         """What a scheduler learns from Nova: that instances which are gone will not come back."""
         if (entry := self.states.entry(node)) is not None:
