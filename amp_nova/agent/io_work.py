@@ -41,7 +41,7 @@ class IoDomain:
 
 
 @dataclass(slots=True)
-class _Life:
+class _State:
     """One incarnation of a domain; ``last_set``: the affinities last set, by thread."""
 
     incarnation: str
@@ -69,7 +69,7 @@ class IoWork:
         """The domains after the last interval."""
         self._port, self._work, self._interval_s = port, work, interval_s
         self._marker = marker
-        self._lives: dict[str, _Life] = {}
+        self._states: dict[str, _State] = {}
         self._due_s = 0.0
         self._restoring = work != "slow" and marker is not None and marker.exists()
 
@@ -93,7 +93,7 @@ class IoWork:
         except HypervisorUnavailable:  # the control cycle reports it
             return []
         present = {r.resource for r in readings}
-        self._lives = {r: life for r, life in self._lives.items() if r in present}
+        self._states = {r: s for r, s in self._states.items() if r in present}
         lines: list[str] = []
         domains = tuple([self._domain(r, topology, paused, now_s, lines) for r in readings])
         if self._restoring and self._marker is not None:
@@ -112,33 +112,33 @@ class IoWork:
         lines: list[str],
     ) -> IoDomain:
         slow = io_overlap.off_fast_cores(reading, io_overlap.slow_pcpus(topology))
-        life = self._lives.get(reading.resource)
-        if life is None or life.incarnation != reading.incarnation:
+        state = self._states.get(reading.resource)
+        if state is None or state.incarnation != reading.incarnation:
             # Threads that an earlier agent moved stay until their usage says otherwise.
             case = Case(insensitive=self._work == "slow" and slow)
-            life = self._lives[reading.resource] = _Life(reading.incarnation, case)
-        use = None if life.reading is None else io_overlap.use(life.reading, reading)
+            state = self._states[reading.resource] = _State(reading.incarnation, case)
+        use = None if state.reading is None else io_overlap.use(state.reading, reading)
         acts = self._work == "slow" or self._restoring
-        others = [t for t in reading.threads if t.pcpus != life.last_set.get(t.tid)]
+        others = [t for t in reading.threads if t.pcpus != state.last_set.get(t.tid)]
         note = reading.failure or paused.get(reading.resource)
         if note is None and acts and not io_overlap.ours(others, topology):
             note = FOREIGN
         moves = note is None and self._work == "slow"
-        life.case = io_overlap.judge(life.case, use, Rule(), now_s, moves=moves)
+        state.case = io_overlap.judge(state.case, use, Rule(), now_s, moves=moves)
         if note is None and acts:
-            note = self._move(life, reading, topology, lines)
-        if note != life.note and note not in (None, *paused.values()):
+            note = self._move(state, reading, topology, lines)
+        if note != state.note and note not in (None, *paused.values()):
             LOG.warning("%s: %s", reading.name, note)
-        life.reading, life.note = reading, note
+        state.reading, state.note = reading, note
         speed = io_overlap.speed_ratio(topology)
         least_kept_ratio = io_overlap.least_kept_ratio(use, speed) if use and speed else None
-        return IoDomain(reading, life.case, use, slow, least_kept_ratio, note)
+        return IoDomain(reading, state.case, use, slow, least_kept_ratio, note)
 
     def _move(
-        self, life: _Life, reading: IoReading, topology: Topology, lines: list[str]
+        self, state: _State, reading: IoReading, topology: Topology, lines: list[str]
     ) -> str | None:
         """Set the affinities of a domain's threads; returns the error message if that fails."""
-        case = life.case if self._work == "slow" else Case()
+        case = state.case if self._work == "slow" else Case()
         wanted = {t.tid: io_overlap.wanted(t, topology, case) for t in reading.threads}
         moved = {t.tid: wanted[t.tid] for t in reading.threads if t.pcpus != wanted[t.tid]}
         if not moved:
@@ -147,9 +147,9 @@ class IoWork:
             self._marker.touch()
         if (failure := self._port.move(reading.resource, moved)) is not None:
             return failure
-        life.last_set = wanted
+        state.last_set = wanted
         # Threads that started since the last reading are moved without a log line.
-        if life.reading is None or moved.keys() & {t.tid for t in life.reading.threads}:
+        if state.reading is None or moved.keys() & {t.tid for t in state.reading.threads}:
             where = {f"pCPUs {cpulist.show(pcpus)}" for pcpus in moved.values()}
             why = "insensitive to core speed" if case.insensitive else "sensitive to core speed"
             if case.barred_until_s:

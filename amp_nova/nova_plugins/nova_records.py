@@ -118,11 +118,11 @@ class Placement:
 def find(
     placement: Placement, pending: Collection[str], since: datetime | None
 ) -> tuple[NovaInstances, frozenset[str]]:
-    """The instances that are ``pending``, unless ``since`` is ``None`` also all that arrive.
+    """The instances that are ``pending``, and the cells that answered: others are left out.
 
-    And those that were changed since then: a report may be as old. Of the cells that answered,
-    which it also returns; Nova logs why others are left out. Raises what Nova's API database and
-    the client of Placement raise.
+    Unless ``since`` is ``None`` also all that arrive, and those that were changed since then: a
+    report may be as old. Nova logs why a cell is silent. Raises what Nova's API database and the
+    client of Placement raise.
     """
     admin = nova.context.get_admin_context()
     instances: dict[str, NovaInstance | None] = dict.fromkeys(pending)

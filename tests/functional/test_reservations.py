@@ -272,13 +272,13 @@ class ReservationsTest(ReservationsTestCase):
         """An error is logged once."""
         asked, working = [], threading.Event()
 
-        def look():
+        def fails_at_first():
             asked.append(time.monotonic())
             if not working.is_set():
                 raise OSError("no database")
 
         server = self.worker("alone")
-        server.follow_up = look
+        server.follow_up = fails_at_first
         for name in ("nova_plugins.report_server.FIRST_LOOK_S", "message_bus.RETRY_S"):
             self.useFixture(fixtures.MonkeyPatch(f"amp_nova.{name}", 0.01))
         thread = threading.Thread(target=server._join_workers, daemon=True)
